@@ -30,8 +30,9 @@ type OnChange int32
 const (
 	// It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS).
 	OnChange_ON_CHANGE_UNSPECIFIED OnChange = 0
-	// With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-	// column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
+	// A column with the same definition stays. If the definition differs, the request is refused: FAILED_PRECONDITION
+	// (COLUMN_CHANGED). A column without any computed value gets the new definition, as with ON_CHANGE_UPDATE, because no
+	// value is lost.
 	OnChange_ON_CHANGE_ERROR OnChange = 1
 	// It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them.
 	OnChange_ON_CHANGE_UPDATE OnChange = 2
@@ -259,8 +260,8 @@ type RegisterUdfRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// The definition.
 	Definition *UdfDefinition `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
-	// The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-	// not fit into a message by UploadBundle first.
+	// The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+	// into a message, store it with UploadBundle first.
 	Bundle        []byte `protobuf:"bytes,3,opt,name=bundle,proto3" json:"bundle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -888,7 +889,7 @@ type NewColumn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the column. Lance allows no `.` in it.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The function. Exactly one of both is set.
+	// The function: exactly one of these two fields.
 	//
 	// Types that are valid to be assigned to Function:
 	//
@@ -1005,10 +1006,10 @@ type ColumnAlteration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The column and its new function.
 	Column *NewColumn `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
-	// Values that the column's functions have computed stay current, and are distinguished from then on (see
-	// ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-	// jobs have stored count as computed, although no version of the table has them. The new function must have the same
-	// inputs. If false, the values are stale, also those that were kept before.
+	// Values that earlier functions of the column computed stay current, and are counted separately (see
+	// ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+	// unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+	// have the same inputs. If false, the values are stale, also those that were kept before.
 	KeepValues    bool `protobuf:"varint,2,opt,name=keep_values,json=keepValues,proto3" json:"keep_values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1122,25 +1123,26 @@ type ColumnOutcome struct {
 	Outcome ColumnOutcome_Outcome `protobuf:"varint,2,opt,name=outcome,proto3,enum=leman.v1.ColumnOutcome_Outcome" json:"outcome,omitempty"`
 	// The function that computes it now.
 	Udf *UdfRef `protobuf:"bytes,3,opt,name=udf,proto3" json:"udf,omitempty"`
-	// The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-	// follows: these were in the first answer.
+	// The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+	// are unset: only the first response has them.
 	UdfBefore *UdfRef `protobuf:"bytes,4,opt,name=udf_before,json=udfBefore,proto3" json:"udf_before,omitempty"`
 	// A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
 	// they are equal, or one of them is unknown.
 	Diff string `protobuf:"bytes,5,opt,name=diff,proto3" json:"diff,omitempty"`
 	// Rows with values that the next backfill recomputes.
 	RowsStale int64 `protobuf:"varint,6,opt,name=rows_stale,json=rowsStale,proto3" json:"rows_stale,omitempty"`
-	// Further rows that it computes: those without a value.
+	// Rows without a value, which the next backfill computes as well.
 	RowsNotComputed int64 `protobuf:"varint,7,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`
-	// An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+	// An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+	// the column was never backfilled.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
-	// A one-sentence summary of all of this.
+	// A one-sentence summary of this message.
 	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-	// ON_CHANGE_KEEP keeps these, too.
+	// Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+	// again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
 	RowsStored int64 `protobuf:"varint,10,opt,name=rows_stored,json=rowsStored,proto3" json:"rows_stored,omitempty"`
-	// Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-	// with ON_CHANGE_KEEP or `keep_values`.
+	// The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+	// or `keep_values` would have kept.
 	RowsLost      int64 `protobuf:"varint,11,opt,name=rows_lost,json=rowsLost,proto3" json:"rows_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1324,7 +1326,7 @@ type AlterColumnsResponse struct {
 	// The table version in which the columns have these functions.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-	// backfill computes again. Empty if unknown; it does not affect what the call does.
+	// backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
 	Columns       []*ColumnOutcome `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2550,7 +2552,7 @@ type MaterializedView struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Latest version of its table.
 	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Its contents, with everything resolved.
+	// Its query, with the function versions and input columns that it uses.
 	Query *ViewQuery `protobuf:"bytes,4,opt,name=query,proto3" json:"query,omitempty"`
 	// Uri of the source's Lance dataset.
 	SourceUri string `protobuf:"bytes,5,opt,name=source_uri,json=sourceUri,proto3" json:"source_uri,omitempty"`
@@ -2566,8 +2568,8 @@ type MaterializedView struct {
 	Schema []byte `protobuf:"bytes,10,opt,name=schema,proto3" json:"schema,omitempty"`
 	// `schema` in a form that needs no Arrow.
 	JsonSchema *JsonArrowSchema `protobuf:"bytes,11,opt,name=json_schema,json=jsonSchema,proto3" json:"json_schema,omitempty"`
-	// Function columns whose values are of another function, or of other inputs, than the query says, after an
-	// alteration. The next refresh computes them for every row.
+	// Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+	// them for every row.
 	StaleColumns  []string `protobuf:"bytes,12,rep,name=stale_columns,json=staleColumns,proto3" json:"stale_columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,7 +37,7 @@ const (
 	StoredFile_KIND_COLUMN_FILE StoredFile_Kind = 3
 	// A checkpoint that was found damaged and set aside.
 	StoredFile_KIND_DAMAGED StoredFile_Kind = 4
-	// The rest of a file whose writer died.
+	// A partial file whose writer died.
 	StoredFile_KIND_UNFINISHED StoredFile_Kind = 5
 	// Not known to Leman, or unreadable.
 	StoredFile_KIND_OTHER StoredFile_Kind = 6
@@ -98,20 +98,20 @@ type StoredFile_Use int32
 const (
 	// Not a valid value.
 	StoredFile_USE_UNSPECIFIED StoredFile_Use = 0
-	// An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
-	// removes the column file that shows this too.
+	// An unfinished fragment can reuse it. Or it shows which rows of a partly computed fragment are computed; the
+	// column file shows this too, but a compaction removes that file.
 	StoredFile_USE_OPEN StoredFile_Use = 1
-	// Nothing is known.
+	// Its use is not known.
 	StoredFile_USE_UNKNOWN StoredFile_Use = 2
 	// Its rows are in the table, in a column file of the same function and inputs.
 	StoredFile_USE_SETTLED StoredFile_Use = 3
 	// Its column is not in the table (any more). If it is added again within the age, it is filled from such files.
 	StoredFile_USE_NO_COLUMN StoredFile_Use = 4
-	// It is of another function or version than its column, or of this table under another path.
+	// It was computed by another function or version than the column's, or for this table at another path.
 	StoredFile_USE_OTHER_FUNCTION StoredFile_Use = 5
 	// No kept version of the table has its fragment with its input files.
 	StoredFile_USE_NO_SOURCES StoredFile_Use = 6
-	// Written for a column that was dropped since; one of the same name is another.
+	// It was written for a column that was dropped since, even if a new column has the name.
 	StoredFile_USE_NOT_INSTALLABLE StoredFile_Use = 7
 	// The column file that it names does not exist.
 	StoredFile_USE_FILE_MISSING StoredFile_Use = 8
@@ -121,7 +121,7 @@ const (
 	StoredFile_USE_DAMAGED StoredFile_Use = 10
 	// Never finished.
 	StoredFile_USE_UNFINISHED StoredFile_Use = 11
-	// The form of an older writer: not used.
+	// It has the format of an earlier release, and is not used.
 	StoredFile_USE_LEGACY StoredFile_Use = 12
 )
 
@@ -350,7 +350,7 @@ type VerificationFinding_Flaw int32
 const (
 	// Not a valid value.
 	VerificationFinding_FLAW_UNSPECIFIED VerificationFinding_Flaw = 0
-	// It is not what was written.
+	// Its content differs from what was written.
 	VerificationFinding_FLAW_DAMAGED VerificationFinding_Flaw = 1
 	// It is missing, and something refers to it.
 	VerificationFinding_FLAW_MISSING VerificationFinding_Flaw = 2
@@ -827,9 +827,9 @@ type CollectGarbageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table or view.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-	// garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-	// writes to the table now.
+	// Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+	// like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+	// only if nothing writes to the table now.
 	OlderThan *durationpb.Duration `protobuf:"bytes,2,opt,name=older_than,json=olderThan,proto3" json:"older_than,omitempty"`
 	// Only report what would be deleted.
 	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -1111,7 +1111,7 @@ type StoredFile struct {
 	Column string `protobuf:"bytes,9,opt,name=column,proto3" json:"column,omitempty"`
 	// The fragment; unset: unknown.
 	FragmentId *int64 `protobuf:"varint,10,opt,name=fragment_id,json=fragmentId,proto3,oneof" json:"fragment_id,omitempty"`
-	// The rows that it covers; unset where it is not a checkpoint of a range.
+	// The rows that it covers; unset if it is not a checkpoint of a range.
 	Range *RowRange `protobuf:"bytes,11,opt,name=range,proto3" json:"range,omitempty"`
 	// Whether it was deleted by this call.
 	Removed       bool `protobuf:"varint,12,opt,name=removed,proto3" json:"removed,omitempty"`
@@ -1394,13 +1394,13 @@ func (x *VerifyDatabaseRequest) GetResumeToken() string {
 // See CommitService.VerifyDatabase.
 type VerifyDatabaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Counts of the things verified since the previous message.
+	// Counts of what was verified since the previous message.
 	Counts []*VerifiedCount `protobuf:"bytes,1,rep,name=counts,proto3" json:"counts,omitempty"`
-	// Findings among the things verified since the previous message.
+	// Findings in what was verified since the previous message.
 	Findings []*VerificationFinding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
-	// Where a later call continues; empty in the last message: everything was verified.
+	// The token with which a later call continues; empty in the last message, after everything was verified.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// The last verified table; empty: things of the whole database, or the last message.
+	// The last verified table; empty: the message is about the whole database, or is the last one.
 	Table         string `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1464,14 +1464,15 @@ func (x *VerifyDatabaseResponse) GetTable() string {
 	return ""
 }
 
-// How many things of one subject were verified.
+// How much of one kind was verified.
 type VerifiedCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What they are.
 	Subject VerificationFinding_Subject `protobuf:"varint,1,opt,name=subject,proto3,enum=leman.v1.VerificationFinding_Subject" json:"subject,omitempty"`
 	// How many.
 	Looked int64 `protobuf:"varint,2,opt,name=looked,proto3" json:"looked,omitempty"`
-	// How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
+	// How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+	// readable.
 	Unverifiable int64 `protobuf:"varint,3,opt,name=unverifiable,proto3" json:"unverifiable,omitempty"`
 	// How many of them have findings.
 	Flawed int64 `protobuf:"varint,4,opt,name=flawed,proto3" json:"flawed,omitempty"`
@@ -1546,7 +1547,7 @@ func (x *VerifiedCount) GetBytes() int64 {
 	return 0
 }
 
-// Something that is not as it was written.
+// Stored data that is damaged or missing.
 type VerificationFinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kind of the thing.

@@ -60,8 +60,9 @@ const (
 //     request less in one call. There is no RetryInfo.
 //   - `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
 type CommitServiceClient interface {
-	// Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-	// remembered until the coordinator restarts; a retry gets the first answer.
+	// Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+	// or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+	// answer.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
@@ -83,9 +84,9 @@ type CommitServiceClient interface {
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	ListCommits(ctx context.Context, in *ListCommitsRequest, opts ...grpc.CallOption) (*ListCommitsResponse, error)
 	// Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-	// deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-	// table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-	// collection can be repeated, and continues.
+	// deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+	// table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+	// be repeated, and continues.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
@@ -114,7 +115,7 @@ type CommitServiceClient interface {
 	// Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
 	// columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
 	// database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-	// an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+	// an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
 	//
 	// Errors:
 	// * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
@@ -251,8 +252,9 @@ func (c *commitServiceClient) OptimizeIndices(ctx context.Context, in *OptimizeI
 //     request less in one call. There is no RetryInfo.
 //   - `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
 type CommitServiceServer interface {
-	// Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-	// remembered until the coordinator restarts; a retry gets the first answer.
+	// Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+	// or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+	// answer.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
@@ -274,9 +276,9 @@ type CommitServiceServer interface {
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	ListCommits(context.Context, *ListCommitsRequest) (*ListCommitsResponse, error)
 	// Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-	// deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-	// table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-	// collection can be repeated, and continues.
+	// deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+	// table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+	// be repeated, and continues.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
@@ -305,7 +307,7 @@ type CommitServiceServer interface {
 	// Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
 	// columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
 	// database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-	// an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+	// an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
 	//
 	// Errors:
 	// * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.

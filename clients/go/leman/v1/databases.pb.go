@@ -123,12 +123,12 @@ func (x *Database) GetLimits() *DatabaseLimits {
 	return nil
 }
 
-// Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
-// seconds after they were set. Running jobs continue.
+// Limits of the jobs of a database in each executor. They replace the settings that the executor has for all databases,
+// a few seconds after they were set. Running jobs continue.
 type DatabaseLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-	// executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+	// Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+	// runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
 	MaxRunningJobs *int32 `protobuf:"varint,1,opt,name=max_running_jobs,json=maxRunningJobs,proto3,oneof" json:"max_running_jobs,omitempty"`
 	// Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
 	MaxWaitingJobs *int32 `protobuf:"varint,2,opt,name=max_waiting_jobs,json=maxWaitingJobs,proto3,oneof" json:"max_waiting_jobs,omitempty"`

@@ -30,8 +30,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-// responses name the root. Served by the planner; every service reads the registrations.
+// Registered databases. In every request, the field `database` may have the name of a registered database instead of
+// its root; responses always have the root. Served by the planner; every service reads the registrations.
 //
 // Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 //
@@ -81,8 +81,8 @@ type DatabaseServiceClient interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListDatabases(ctx context.Context, in *ListDatabasesRequest, opts ...grpc.CallOption) (*ListDatabasesResponse, error)
-	// Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-	// name must not continue elsewhere. To change them, unregister it and register another one.
+	// Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+	// began under a name must not continue elsewhere: unregister it and register another one.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
@@ -167,8 +167,8 @@ func (c *databaseServiceClient) UnregisterDatabase(ctx context.Context, in *Unre
 // All implementations must embed UnimplementedDatabaseServiceServer
 // for forward compatibility.
 //
-// Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-// responses name the root. Served by the planner; every service reads the registrations.
+// Registered databases. In every request, the field `database` may have the name of a registered database instead of
+// its root; responses always have the root. Served by the planner; every service reads the registrations.
 //
 // Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 //
@@ -218,8 +218,8 @@ type DatabaseServiceServer interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListDatabases(context.Context, *ListDatabasesRequest) (*ListDatabasesResponse, error)
-	// Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-	// name must not continue elsewhere. To change them, unregister it and register another one.
+	// Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+	// began under a name must not continue elsewhere: unregister it and register another one.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name

@@ -35,19 +35,19 @@ const (
 	ErrorReason_BAD_COLUMN_NAME ErrorReason = 2
 	// The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists.
 	ErrorReason_BAD_DATABASE ErrorReason = 3
-	// The body of a Connect stream is not enveloped as the protocol requires; correct it.
+	// The messages in the body of a Connect stream have no valid envelopes; encode them as the protocol requires.
 	ErrorReason_BAD_ENVELOPE ErrorReason = 4
 	// A variable of `env` has an invalid name or value, or there are too many; correct what the message says.
 	ErrorReason_BAD_ENV ErrorReason = 190
-	// A file does not have a name of the services; a bug of the caller.
+	// The name of a file is not one that the services write; this is a bug of the caller.
 	ErrorReason_BAD_FILE_NAME ErrorReason = 5
 	// An HTTP header has an invalid value; correct it.
 	ErrorReason_BAD_HEADER ErrorReason = 6
 	// A label has an invalid key or value, or there are too many; correct them.
 	ErrorReason_BAD_LABEL ErrorReason = 7
-	// The bytes are not a message of the call's type; encode the request by the same protos.
+	// The bytes are not a message of the call's type; encode the request with the protos of this release.
 	ErrorReason_BAD_MESSAGE ErrorReason = 8
-	// A key of the metadata is not a view's; a bug of the caller.
+	// A key of the metadata is not one of a view's keys; this is a bug of the caller.
 	ErrorReason_BAD_METADATA ErrorReason = 9
 	// A number is out of its range; correct the field that BadRequest names, or leave it out.
 	ErrorReason_BAD_NUMBER ErrorReason = 10
@@ -84,7 +84,7 @@ const (
 	ErrorReason_BODY_TOO_SLOW ErrorReason = 22
 	// The HTTP content type is not supported; send one that the message lists.
 	ErrorReason_CONTENT_TYPE ErrorReason = 23
-	// A fragment is repeated in the request; a bug of the caller.
+	// A fragment is repeated in the request; this is a bug of the caller.
 	ErrorReason_FRAGMENT_TWICE ErrorReason = 24
 	// The HTTP method does not fit the call; POST it.
 	ErrorReason_HTTP_METHOD ErrorReason = 25
@@ -106,7 +106,7 @@ const (
 	ErrorReason_UNKNOWN_VALUE ErrorReason = 32
 	// A view's SQL calls a volatile function; write a constant instead.
 	ErrorReason_VOLATILE_FUNCTION ErrorReason = 33
-	// The existing history of the table has no commit of the request; retry the request.
+	// The versions that the table still has include no commit of the request; retry the request.
 	ErrorReason_COMMIT_NOT_FOUND ErrorReason = 34
 	// The folder does not exist; check the path.
 	ErrorReason_DATABASE_NOT_FOUND ErrorReason = 35
@@ -209,7 +209,7 @@ const (
 	ErrorReason_INPUT_CHANGED ErrorReason = 65
 	// The table lacks a column that the function reads; name others in `input_columns`.
 	ErrorReason_INPUT_COLUMN_MISSING ErrorReason = 66
-	// The function has another number of parameters; name as many columns.
+	// The number of input columns differs from the function's number of parameters; name one column for each parameter.
 	ErrorReason_INPUT_COUNT_MISMATCH ErrorReason = 67
 	// A column cannot be computed from itself; name other columns in `input_columns`.
 	ErrorReason_INPUT_IS_OUTPUT ErrorReason = 68
@@ -223,7 +223,7 @@ const (
 	ErrorReason_JOB_RUNNING ErrorReason = 71
 	// The job used a function that is not the column's; omit `keep_others`.
 	ErrorReason_KEEP_OTHERS_FUNCTION ErrorReason = 72
-	// Values cannot be kept, as the function has other inputs; omit `keep_values`.
+	// Values cannot be kept, because the function has other inputs; omit `keep_values`.
 	ErrorReason_KEPT_INPUTS_DIFFER ErrorReason = 73
 	// A table must have at least one column; drop the table.
 	ErrorReason_LAST_COLUMN ErrorReason = 74
@@ -248,7 +248,7 @@ const (
 	ErrorReason_REGISTRY_NOT_SET ErrorReason = 171
 	// An object store can only copy; create a table of the new name, and append the rows of this one.
 	ErrorReason_RENAME_NOT_SUPPORTED ErrorReason = 82
-	// Workers cannot have what the function asks for; ask for less, or add workers.
+	// No worker has the resources that the function requests; request less, or add workers.
 	ErrorReason_RESOURCES_NOT_AVAILABLE ErrorReason = 83
 	// A file does not have the rows of its fragment; the job plans again.
 	ErrorReason_ROW_COUNT_MISMATCH ErrorReason = 84
@@ -260,7 +260,7 @@ const (
 	ErrorReason_STORAGE_DENIED ErrorReason = 87
 	// The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call.
 	ErrorReason_STORAGE_MISSING ErrorReason = 196
-	// Several writers of one object may succeed there; use a store with atomic conditional puts.
+	// The store lets several writers create the same object; use a store with atomic conditional puts.
 	ErrorReason_STORE_NOT_ATOMIC ErrorReason = 194
 	// The storage is full; free space, then retry the call.
 	ErrorReason_STORAGE_FULL ErrorReason = 88
@@ -331,7 +331,7 @@ const (
 	ErrorReason_UPLOAD_STALLED ErrorReason = 118
 	// The view was changed meanwhile.
 	ErrorReason_VIEW_CHANGED ErrorReason = 119
-	// The view's rows have values already; only services see this.
+	// The rows of the view have values already; only services see this.
 	ErrorReason_VIEW_IS_SET ErrorReason = 120
 	// It is unknown whether the commit was made; retry the same call.
 	ErrorReason_COMMIT_UNKNOWN ErrorReason = 121
@@ -346,7 +346,7 @@ const (
 	ErrorReason_JOB_ELSEWHERE ErrorReason = 124
 	// The issuer of JWTs does not return its public keys.
 	ErrorReason_KEYS_UNAVAILABLE ErrorReason = 125
-	// The service that serves the call cannot be reached from here.
+	// The called service cannot reach the one that serves the call.
 	ErrorReason_PEER_UNAVAILABLE ErrorReason = 126
 	// The reader took no message of the stream for a while; open it again.
 	ErrorReason_READER_STALLED ErrorReason = 127
@@ -410,7 +410,8 @@ const (
 	// The policy of the services does not allow that environment variable; use one of the names in the message. Of a job:
 	// its column was given another function meanwhile, which must not get the values; run it again if it may have them.
 	ErrorReason_ENV_NOT_ALLOWED ErrorReason = 193
-	// An HTTP call without a token names another host than this machine; call it by its own name.
+	// An HTTP call without a token has another host than this machine in its Host header; call the machine by its own
+	// name.
 	ErrorReason_HOST_NOT_LOCAL ErrorReason = 150
 	// Web pages of this origin may not call; add it to the service's settings.
 	ErrorReason_ORIGIN_NOT_ALLOWED ErrorReason = 151
@@ -424,20 +425,20 @@ const (
 	ErrorReason_TOKEN_REQUIRED ErrorReason = 155
 	// The policy of the services does not allow functions of this kind, or this one; use another one.
 	ErrorReason_UDF_NOT_ALLOWED ErrorReason = 156
-	// The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+	// The service does not have this method: it belongs to another service or release, or is one of Arrow Flight that the
 	// services do not offer (docs/flight.md).
 	ErrorReason_CALL_NOT_OFFERED ErrorReason = 178
 	// Streams of requests are supported over gRPC only.
 	ErrorReason_CLIENT_STREAM ErrorReason = 157
 	// Compressed messages are not supported over HTTP; send them uncompressed.
 	ErrorReason_COMPRESSED ErrorReason = 158
-	// The address of the service that serves the call is not set here; call that service.
+	// The called service does not know the address of the one that serves the call; call that one.
 	ErrorReason_NOT_SERVED_HERE ErrorReason = 159
 	// A bug in a service; see its log for the request id.
 	ErrorReason_INTERNAL_BUG ErrorReason = 160
-	// A plan came without a view's definition.
+	// A plan of the planner has no definition of the view.
 	ErrorReason_PLAN_WITHOUT_DEFINITION ErrorReason = 161
-	// A plan came without its header.
+	// A plan of the planner has no header.
 	ErrorReason_PLAN_WITHOUT_HEADER ErrorReason = 162
 	// A range of rows was not computed; run the job again.
 	ErrorReason_RANGE_LOST ErrorReason = 163

@@ -84,7 +84,7 @@ type Job_State int32
 const (
 	// Not a valid value.
 	Job_STATE_UNSPECIFIED Job_State = 0
-	// Accepted; waits for its turn.
+	// Accepted; waits to run.
 	Job_STATE_PENDING Job_State = 1
 	// The planner is at work.
 	Job_STATE_PLANNING Job_State = 2
@@ -92,16 +92,16 @@ const (
 	Job_STATE_RUNNING Job_State = 3
 	// All requested rows are in the table.
 	Job_STATE_DONE Job_State = 4
-	// As DONE, except for rows on which the function failed and which the error policy skipped: in this job
-	// (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
+	// As DONE, but the function failed on rows that the error policy skipped: in this job (`progress.rows_failed`), or
+	// in earlier ones (`progress.rows_failed_before`; `failed_in` lists these jobs).
 	Job_STATE_DONE_WITH_ERRORS Job_State = 5
 	// Ended early; `error` says why. Finished work is kept.
 	Job_STATE_FAILED Job_State = 6
-	// Asked to cancel.
+	// The job is being cancelled.
 	Job_STATE_CANCELLING Job_State = 7
 	// Stopped on request. Finished work is kept.
 	Job_STATE_CANCELLED Job_State = 8
-	// Asked to pause; computed rows are being stored.
+	// The job is being paused: computed rows are being stored.
 	Job_STATE_PAUSING Job_State = 9
 	// Stopped until it is resumed or cancelled. Finished work is kept.
 	Job_STATE_PAUSED Job_State = 10
@@ -249,7 +249,7 @@ const (
 	JobEvent_KIND_UNSPECIFIED JobEvent_Kind = 0
 	// The job's state changed.
 	JobEvent_KIND_STATE JobEvent_Kind = 1
-	// The job waits for its turn.
+	// The job waits to run.
 	JobEvent_KIND_QUEUE JobEvent_Kind = 2
 	// A plan was made.
 	JobEvent_KIND_PLAN JobEvent_Kind = 3
@@ -259,7 +259,7 @@ const (
 	JobEvent_KIND_COMMIT JobEvent_Kind = 5
 	// Something failed.
 	JobEvent_KIND_ERROR JobEvent_Kind = 6
-	// The table changed, and the rest of the work is planned again.
+	// The table changed, and the remaining work is planned again.
 	JobEvent_KIND_REPLAN JobEvent_Kind = 7
 	// The job waits for something that is unavailable.
 	JobEvent_KIND_WAIT JobEvent_Kind = 8
@@ -345,11 +345,11 @@ type PreviewRow_State int32
 const (
 	// Not a valid value.
 	PreviewRow_STATE_UNSPECIFIED PreviewRow_State = 0
-	// It gave a value, NULL included.
+	// It returned a value, which may be NULL.
 	PreviewRow_STATE_COMPUTED PreviewRow_State = 1
 	// It failed; a backfill would leave the row NULL, marked as failed, and continue.
 	PreviewRow_STATE_FAILED PreviewRow_State = 2
-	// It failed, and a backfill would end with that.
+	// It failed, and a backfill would fail because of it.
 	PreviewRow_STATE_FAILS PreviewRow_State = 3
 	// The timeout passed before it returned.
 	PreviewRow_STATE_UNFINISHED PreviewRow_State = 4
@@ -458,19 +458,19 @@ type Job struct {
 	Attempt int32 `protobuf:"varint,13,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The job whose failed rows it retries; empty: it is not a retry.
 	RetryOf string `protobuf:"bytes,14,opt,name=retry_of,json=retryOf,proto3" json:"retry_of,omitempty"`
-	// Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-	// come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-	// the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-	// Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-	// in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-	// end in another order.
+	// Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+	// priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+	// next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+	// is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+	// assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+	// others arrive, or end in another order.
 	QueuePosition *int32 `protobuf:"varint,15,opt,name=queue_position,json=queuePosition,proto3,oneof" json:"queue_position,omitempty"`
 	// What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
 	// LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
 	Stalls []*Stall `protobuf:"bytes,16,rep,name=stalls,proto3" json:"stalls,omitempty"`
-	// Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-	// that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-	// when the job has ended.
+	// Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+	// `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+	// come first, and only a few are listed. Set when the job has ended.
 	FailedIn []string `protobuf:"bytes,17,rep,name=failed_in,json=failedIn,proto3" json:"failed_in,omitempty"`
 	// Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
 	// so a fast search misses values there. Empty while the job runs, and if it committed nothing.
@@ -481,17 +481,17 @@ type Job struct {
 	Labels map[string]string `protobuf:"bytes,20,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
 	Priority int32 `protobuf:"varint,21,opt,name=priority,proto3" json:"priority,omitempty"`
-	// When it first had its turn; unset: not yet.
+	// When it first started to run; unset: not yet.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// When it ended; unset: not yet.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
 	Initiator string `protobuf:"bytes,24,opt,name=initiator,proto3" json:"initiator,omitempty"`
-	// The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-	// jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-	// same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-	// of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-	// function that never ran, or a refresh. An estimate: it changes with the measurements.
+	// The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+	// remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+	// the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+	// never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+	// before it cannot be estimated, such as one whose function never ran, or a refresh.
 	ExpectedStartTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expected_start_time,json=expectedStartTime,proto3" json:"expected_start_time,omitempty"`
 	// The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
 	// are never returned.
@@ -760,9 +760,9 @@ type Stall struct {
 	FragmentId *int64 `protobuf:"varint,2,opt,name=fragment_id,json=fragmentId,proto3,oneof" json:"fragment_id,omitempty"`
 	// The current rows, as physical offsets: those of the last call of the function, if there was one.
 	Rows *RowRange `protobuf:"bytes,3,opt,name=rows,proto3" json:"rows,omitempty"`
-	// For how long.
+	// For how long it has waited.
 	IdleDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=idle_duration,json=idleDuration,proto3" json:"idle_duration,omitempty"`
-	// The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
+	// The worker does not respond: it is frozen or disconnected. Its work was handed to another worker.
 	Silent bool `protobuf:"varint,5,opt,name=silent,proto3" json:"silent,omitempty"`
 	// A summary as text.
 	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
@@ -846,9 +846,9 @@ func (x *Stall) GetMessage() string {
 // `failed_in`.
 type RefreshResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How.
+	// The mode: nothing, incremental or full.
 	Mode RefreshMode `protobuf:"varint,1,opt,name=mode,proto3,enum=leman.v1.RefreshMode" json:"mode,omitempty"`
-	// Why so.
+	// Why it has this mode.
 	Reason RefreshReason `protobuf:"varint,2,opt,name=reason,proto3,enum=leman.v1.RefreshReason" json:"reason,omitempty"`
 	// Rows added to the view, including those of a first fill.
 	RowsAdded int64 `protobuf:"varint,3,opt,name=rows_added,json=rowsAdded,proto3" json:"rows_added,omitempty"`
@@ -997,44 +997,43 @@ func (x *RefreshResult) GetWarnings() []string {
 	return nil
 }
 
-// Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
-// job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
-// the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
-// functions.
+// Counts of one job, over all executors that ran it. An executor that takes a job over continues from the counts that
+// the previous one stored: when the job began, when it was paused, and, for a refresh, before its commit. Deleted rows
+// are not counted. For a refresh, a row of the view counts once, whatever the number of functions, except that
+// `rows_failed`, `rows_evaluated` and `udf_duration` are sums over the functions.
 //
-// A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
-// NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
-// `rows_ready_to_commit` and `rows_committed`.
+// A function either computes a value for a row (`rows_computed`), or it fails and the error policy skips the row, which
+// is then NULL (`rows_failed`). Rows of both kinds are checkpointed and committed, and both count in
+// `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows of the table's fragments that the job is about.
+	// Rows of the fragments that the job covers.
 	RowsTotal int64 `protobuf:"varint,1,opt,name=rows_total,json=rowsTotal,proto3" json:"rows_total,omitempty"`
-	// Rows that needed nothing.
+	// Rows that were current and needed no work.
 	RowsReused int64 `protobuf:"varint,2,opt,name=rows_reused,json=rowsReused,proto3" json:"rows_reused,omitempty"`
 	// Rows to compute, from the plan (an upper bound if there is a filter).
 	RowsPlanned int64 `protobuf:"varint,3,opt,name=rows_planned,json=rowsPlanned,proto3" json:"rows_planned,omitempty"`
-	// Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-	// functions, each row counts in proportion to its values.
+	// Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+	// counts by the fraction of its values that are stored.
 	RowsCheckpointed int64 `protobuf:"varint,4,opt,name=rows_checkpointed,json=rowsCheckpointed,proto3" json:"rows_checkpointed,omitempty"`
-	// Rows in complete column files that wait for their commit, without those that the filter left out.
+	// Rows in complete column files that wait to be committed, without rows that the filter left out.
 	RowsReadyToCommit int64 `protobuf:"varint,5,opt,name=rows_ready_to_commit,json=rowsReadyToCommit,proto3" json:"rows_ready_to_commit,omitempty"`
-	// Rows that queries see: those of the column files that the job has committed, without those that the filter left
-	// out.
+	// Rows in column files that the job has committed, which queries see, without rows that the filter left out.
 	RowsCommitted int64 `protobuf:"varint,6,opt,name=rows_committed,json=rowsCommitted,proto3" json:"rows_committed,omitempty"`
-	// Rows of the column files that the job has committed that the filter left out.
+	// Rows in column files that the job has committed, but that the filter left out.
 	RowsSkipped int64 `protobuf:"varint,7,opt,name=rows_skipped,json=rowsSkipped,proto3" json:"rows_skipped,omitempty"`
-	// Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-	// an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-	// falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-	// committed. The error policy's `max_errors` is compared with it.
+	// Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+	// an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+	// never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+	// committed. The error policy's `max_errors` limits this number.
 	RowsFailed int64 `protobuf:"varint,8,opt,name=rows_failed,json=rowsFailed,proto3" json:"rows_failed,omitempty"`
-	// Rows passed to the function, without retries: computed and failed ones.
+	// Rows passed to the function, computed or failed; a retried row counts once.
 	RowsEvaluated int64 `protobuf:"varint,9,opt,name=rows_evaluated,json=rowsEvaluated,proto3" json:"rows_evaluated,omitempty"`
 	// Fragments with work.
 	FragmentsPlanned int32 `protobuf:"varint,10,opt,name=fragments_planned,json=fragmentsPlanned,proto3" json:"fragments_planned,omitempty"`
 	// Of these, how many are committed.
 	FragmentsCommitted int32 `protobuf:"varint,11,opt,name=fragments_committed,json=fragmentsCommitted,proto3" json:"fragments_committed,omitempty"`
-	// Time in the function, summed over workers; likewise the next four.
+	// Time in the function, summed over workers, as are the next four fields.
 	UdfDuration *durationpb.Duration `protobuf:"bytes,12,opt,name=udf_duration,json=udfDuration,proto3" json:"udf_duration,omitempty"`
 	// Time reading inputs.
 	ReadDuration *durationpb.Duration `protobuf:"bytes,13,opt,name=read_duration,json=readDuration,proto3" json:"read_duration,omitempty"`
@@ -1056,7 +1055,7 @@ type Progress struct {
 	RemainingDuration *durationpb.Duration `protobuf:"bytes,21,opt,name=remaining_duration,json=remainingDuration,proto3" json:"remaining_duration,omitempty"`
 	// Number of table versions with the job's commits.
 	Commits int32 `protobuf:"varint,22,opt,name=commits,proto3" json:"commits,omitempty"`
-	// Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
+	// The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored.
 	RowsComputed int64 `protobuf:"varint,23,opt,name=rows_computed,json=rowsComputed,proto3" json:"rows_computed,omitempty"`
 	// Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
 	// leaves out: see ExplainPlanResponse.rows_failed_before.
@@ -1275,7 +1274,7 @@ func (x *Progress) GetLoadDuration() *durationpb.Duration {
 // See JobService.CreateJob.
 type CreateJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The work. Exactly one of both is set.
+	// The work: exactly one of these two fields.
 	//
 	// Types that are valid to be assigned to Request:
 	//
@@ -1291,13 +1290,13 @@ type CreateJobRequest struct {
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
 	Priority int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	// Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-	// of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-	// the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-	// kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-	// part of the function's version: other values make nothing stale. Under a request id, other values count as another
-	// body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-	// lists the names.
+	// Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+	// and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+	// names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+	// they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+	// are not part of the function's version: other values make nothing stale. A retry under the same request id must
+	// have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+	// Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
 	Env           map[string]string `protobuf:"bytes,6,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1556,13 +1555,13 @@ type ListJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name, path or uri of the database.
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
-	// Only such jobs; unset: all.
+	// Only jobs that match this filter; unset: all.
 	Filter *JobFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Which jobs come first.
+	// The order of the jobs.
 	Order JobOrder `protobuf:"varint,5,opt,name=order,proto3,enum=leman.v1.JobOrder" json:"order,omitempty"`
 	// Return in `total_size` the number of jobs on all pages.
 	IncludeTotalSize bool `protobuf:"varint,6,opt,name=include_total_size,json=includeTotalSize,proto3" json:"include_total_size,omitempty"`
@@ -1889,9 +1888,9 @@ type WatchJobResponse struct {
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The current job.
 	Job *Job `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	// Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-	// the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-	// one is called again.
+	// Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+	// the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+	// one to get them.
 	Events []*JobEvent `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
 	// Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
 	// thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
@@ -2099,7 +2098,7 @@ func (x *WaitJobRequest) GetTimeout() *durationpb.Duration {
 // See JobService.WaitJob.
 type WaitJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The job, which has ended, unless the time was over before.
+	// The job, which has ended, unless `timeout` passed first.
 	Job           *Job `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2149,7 +2148,7 @@ type UpdateJobRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// The job.
 	JobId string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// Its labels, all of them.
+	// All of its labels.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Its priority, see CreateJobRequest.priority.
 	Priority int32 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
@@ -2633,7 +2632,7 @@ type CancelJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cancelled jobs, after the request; newest first.
 	Jobs []*Job `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	// Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+	// Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
 	JobsElsewhere []string `protobuf:"bytes,2,rep,name=jobs_elsewhere,json=jobsElsewhere,proto3" json:"jobs_elsewhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3321,7 +3320,7 @@ type GroupJobErrorsResponse struct {
 	TotalSize int64 `protobuf:"varint,4,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// Number of rows, including those in no group.
 	Rows int64 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
-	// Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+	// The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here.
 	RowsUngrouped int64 `protobuf:"varint,6,opt,name=rows_ungrouped,json=rowsUngrouped,proto3" json:"rows_ungrouped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3478,8 +3477,8 @@ type PreviewFunctionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-	// named.
+	// A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+	// must fit the column. Empty: one of those fields is set.
 	Column string `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"`
 	// The function.
 	//
@@ -3736,7 +3735,7 @@ type PreviewFunctionResponse struct {
 	// The values of `rows` as an Arrow IPC stream of one batch: the input columns in their order, then the output. Columns
 	// of `columns_left_out` are not in it.
 	Values []byte `protobuf:"bytes,6,opt,name=values,proto3" json:"values,omitempty"`
-	// Columns whose values are too large to be sent; the output is named like the function.
+	// Columns whose values are too large to be sent. The output column has the name of the function.
 	ColumnsLeftOut []string `protobuf:"bytes,7,rep,name=columns_left_out,json=columnsLeftOut,proto3" json:"columns_left_out,omitempty"`
 	// The Arrow type of the output: an IPC schema message with one field.
 	OutputSchema []byte `protobuf:"bytes,8,opt,name=output_schema,json=outputSchema,proto3" json:"output_schema,omitempty"`
@@ -3748,7 +3747,7 @@ type PreviewFunctionResponse struct {
 	Printed string `protobuf:"bytes,11,opt,name=printed,proto3" json:"printed,omitempty"`
 	// How many bytes it printed.
 	PrintedSizeBytes int64 `protobuf:"varint,12,opt,name=printed_size_bytes,json=printedSizeBytes,proto3" json:"printed_size_bytes,omitempty"`
-	// The timeout passed before all was done.
+	// The timeout passed before all rows were done.
 	TimedOut bool `protobuf:"varint,13,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
 	// A backfill would end as FAILED, as the error policy does not skip an error of a row.
 	Fails bool `protobuf:"varint,14,opt,name=fails,proto3" json:"fails,omitempty"`
@@ -3904,7 +3903,7 @@ type PreviewRow struct {
 	RowId *uint64 `protobuf:"varint,3,opt,name=row_id,json=rowId,proto3,oneof" json:"row_id,omitempty"`
 	// The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
 	Inputs []string `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	// The output likewise; empty unless the state is COMPUTED.
+	// The output in the same form; empty unless the state is COMPUTED.
 	Output string `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
 	// How long the function took; of a batch, the batch's time divided by its rows. Unset: it was not called.
 	Elapsed *durationpb.Duration `protobuf:"bytes,6,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
@@ -4076,8 +4075,8 @@ type PreviewProjection struct {
 	DurationPerRow *durationpb.Duration `protobuf:"bytes,2,opt,name=duration_per_row,json=durationPerRow,proto3" json:"duration_per_row,omitempty"`
 	// Concurrent calls.
 	Workers int32 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
-	// `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-	// of batches it is an upper bound: small batches cost more per row.
+	// `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+	// unset. For a function of batches it is an upper bound: small batches cost more per row.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a backfill or a refresh treats inputs that are computed columns themselves and not current.
+// What happens if an input of a backfill or a refresh is a computed column that is not current.
 type OnStaleInput int32
 
 const (
@@ -31,8 +31,8 @@ const (
 	// The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). An accepted job fails for this reason if inputs
 	// become stale while it runs.
 	OnStaleInput_ON_STALE_INPUT_ERROR OnStaleInput = 1
-	// It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
-	// are stale.
+	// The job computes from the existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these
+	// values are stale.
 	OnStaleInput_ON_STALE_INPUT_WARN OnStaleInput = 2
 	// The job computes the inputs first, all their rows, and then its column or its view.
 	OnStaleInput_ON_STALE_INPUT_FIRST OnStaleInput = 3
@@ -181,7 +181,7 @@ const (
 	RowState_ROW_STATE_COMPUTED RowState = 1
 	// As ROW_STATE_COMPUTED, and the value is NULL.
 	RowState_ROW_STATE_NULL RowState = 2
-	// The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
+	// The function failed on it. A plain backfill does not retry it, unless the function of the column was changed since.
 	RowState_ROW_STATE_FAILED RowState = 3
 	// It was never computed, or its value is stale; the next backfill computes it.
 	RowState_ROW_STATE_NOT_COMPUTED RowState = 4
@@ -369,13 +369,13 @@ type SourceChangeKind int32
 const (
 	// Not a valid value.
 	SourceChangeKind_SOURCE_CHANGE_KIND_UNSPECIFIED SourceChangeKind = 0
-	// It is in the target version only.
+	// The fragment is in the target version only.
 	SourceChangeKind_SOURCE_CHANGE_KIND_APPEARED SourceChangeKind = 1
-	// It is in the recorded version only.
+	// The fragment is in the recorded version only.
 	SourceChangeKind_SOURCE_CHANGE_KIND_GONE SourceChangeKind = 2
-	// It is in both, with other deleted rows and equal values.
+	// The fragment is in both versions, with different deleted rows and equal values.
 	SourceChangeKind_SOURCE_CHANGE_KIND_DELETIONS SourceChangeKind = 3
-	// It is in both; a column that the view reads has other data files.
+	// The fragment is in both versions; a column that the view reads has different data files.
 	SourceChangeKind_SOURCE_CHANGE_KIND_REWRITTEN SourceChangeKind = 4
 )
 
@@ -432,7 +432,7 @@ const (
 	RefreshSpec_POLICY_UNSPECIFIED RefreshSpec_Policy = 0
 	// Incremental if that is possible.
 	RefreshSpec_POLICY_AUTO RefreshSpec_Policy = 1
-	// Refuse if it is not: FULL_REFRESH_NEEDED.
+	// Incremental; the refresh is refused if that is not possible: FULL_REFRESH_NEEDED.
 	RefreshSpec_POLICY_INCREMENTAL RefreshSpec_Policy = 2
 	// Compute every row again.
 	RefreshSpec_POLICY_FULL RefreshSpec_Policy = 3
@@ -492,9 +492,9 @@ type BackfillSpec struct {
 	Udf *UdfRef `protobuf:"bytes,3,opt,name=udf,proto3" json:"udf,omitempty"`
 	// Compute only rows for which this SQL expression is true; the others keep their values. Empty: all rows.
 	Where string `protobuf:"bytes,4,opt,name=where,proto3" json:"where,omitempty"`
-	// Compute from an earlier state of the table, with its rows at that time; unset: the latest. Rows that it does not
-	// have are skipped. Values of rows whose inputs have changed since are stale from the start: the next run without it
-	// makes them current.
+	// Compute from an earlier state of the table, with its rows at that time; unset: the latest. Rows that this version
+	// does not have are skipped. If the inputs of a row have changed since, its value is stale as soon as it is computed;
+	// the next backfill without this field makes it current.
 	//
 	// Types that are valid to be assigned to ReadFrom:
 	//
@@ -517,9 +517,9 @@ type BackfillSpec struct {
 	// Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
 	// column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
 	FailedOnly bool `protobuf:"varint,13,opt,name=failed_only,json=failedOnly,proto3" json:"failed_only,omitempty"`
-	// Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-	// visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-	// remaining rows next.
+	// Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+	// is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+	// with the most remaining rows comes next.
 	TaskShuffleDiversity *int32 `protobuf:"varint,14,opt,name=task_shuffle_diversity,json=taskShuffleDiversity,proto3,oneof" json:"task_shuffle_diversity,omitempty"`
 	// Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
 	OptimizeIndices bool `protobuf:"varint,15,opt,name=optimize_indices,json=optimizeIndices,proto3" json:"optimize_indices,omitempty"`
@@ -1308,7 +1308,7 @@ func (x *ExplainPlanResponse) GetStaleInputs() []*StaleInput {
 	return nil
 }
 
-// The work for one fragment. Ranges are physical offsets, which include deleted rows.
+// The work for one fragment. Ranges are physical offsets, which also count deleted rows.
 type FragmentDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Fragment id.
@@ -1486,7 +1486,7 @@ type GetRowStatesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the table.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Rows with a value that the function gave, NULL or not.
+	// Rows with a value that the function computed, which may be NULL.
 	RowsComputed int64 `protobuf:"varint,2,opt,name=rows_computed,json=rowsComputed,proto3" json:"rows_computed,omitempty"`
 	// Of these, rows whose value is NULL.
 	RowsNull int64 `protobuf:"varint,3,opt,name=rows_null,json=rowsNull,proto3" json:"rows_null,omitempty"`
@@ -1503,10 +1503,10 @@ type GetRowStatesResponse struct {
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Row ids of the rows in `row_addresses`, where the table's row ids are stable; empty otherwise.
 	RowIds []int64 `protobuf:"varint,9,rep,packed,name=row_ids,json=rowIds,proto3" json:"row_ids,omitempty"`
-	// Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-	// and the function is not called for them again.
+	// The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+	// these values yet, and the function is not called for these rows again.
 	RowsCheckpointed int64 `protobuf:"varint,10,opt,name=rows_checkpointed,json=rowsCheckpointed,proto3" json:"rows_checkpointed,omitempty"`
-	// Of the rows that are not computed, those in finished column files that only have to be committed.
+	// The part of the rows that are not computed that is in finished column files and only has to be committed.
 	RowsReadyToCommit int64 `protobuf:"varint,11,opt,name=rows_ready_to_commit,json=rowsReadyToCommit,proto3" json:"rows_ready_to_commit,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

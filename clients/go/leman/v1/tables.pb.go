@@ -33,8 +33,8 @@ type CreateTableRequest struct {
 	//	*CreateTableRequest_Schema
 	//	*CreateTableRequest_JsonSchema
 	Columns isCreateTableRequest_Columns `protobuf_oneof:"columns"`
-	// Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-	// an update or a compaction.
+	// Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+	// after an update or a compaction.
 	StableRowIds *bool `protobuf:"varint,3,opt,name=stable_row_ids,json=stableRowIds,proto3,oneof" json:"stable_row_ids,omitempty"`
 	// Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
 	// and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
@@ -522,8 +522,8 @@ type UpdateRowsRequest struct {
 	// Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
 	// like have the time of the call.
 	Expressions map[string]string `protobuf:"bytes,3,rep,name=expressions,proto3" json:"expressions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
-	// without `expressions`.
+	// Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
+	// Can be combined with `expressions`.
 	Values []byte `protobuf:"bytes,4,opt,name=values,proto3" json:"values,omitempty"`
 	// Chosen by the caller; remembered like that of AppendRowsHeader.
 	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1622,14 +1622,15 @@ type ReadRowsRequest struct {
 	Limit *int64 `protobuf:"varint,4,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	// Skip this many of the first rows (of those for which `where` is true).
 	Offset int64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The version; neither: the latest.
+	// The version to read; if neither is set, the latest.
 	//
 	// Types that are valid to be assigned to At:
 	//
 	//	*ReadRowsRequest_Version
 	//	*ReadRowsRequest_Tag
 	At isReadRowsRequest_At `protobuf_oneof:"at"`
-	// Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+	// Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches of about 4 MB, or of one row if that is
+	// larger.
 	BatchSize int32 `protobuf:"varint,8,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
 	// Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
 	WithRowId bool `protobuf:"varint,9,opt,name=with_row_id,json=withRowId,proto3" json:"with_row_id,omitempty"`
@@ -1639,10 +1640,11 @@ type ReadRowsRequest struct {
 	// Empty: any.
 	Incarnation string `protobuf:"bytes,11,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
-	// finished files replace those in the latest version, if the column's current function, or one whose values the
-	// column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
-	// then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
-	// and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+	// finished files replace those in the latest version, if they were computed from the row's current inputs, by the
+	// column's current function or by one whose values the column keeps. If several values or failures of a row are
+	// stored, the latest value is shown; a row that only has failures is NULL. `where` applies to these values, too. It
+	// works while a job runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call
+	// starts over.
 	IncludeCheckpointed bool `protobuf:"varint,12,opt,name=include_checkpointed,json=includeCheckpointed,proto3" json:"include_checkpointed,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache

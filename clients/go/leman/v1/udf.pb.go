@@ -234,7 +234,7 @@ type UdfDefinition struct {
 	Stateful bool `protobuf:"varint,10,opt,name=stateful,proto3" json:"stateful,omitempty"`
 	// Rows between checkpoints, as requested by its author.
 	Checkpoint *CheckpointBounds `protobuf:"bytes,11,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// What happens to rows for which it raises.
+	// What happens to rows for which it raises an exception.
 	ErrorPolicy *ErrorPolicy `protobuf:"bytes,12,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
 	// The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
 	BatchSize *int64 `protobuf:"varint,13,opt,name=batch_size,json=batchSize,proto3,oneof" json:"batch_size,omitempty"`
@@ -252,8 +252,7 @@ type UdfDefinition struct {
 	// `output_schema` in a form that needs no Arrow; in a request as for `json_input_schema`.
 	JsonOutputSchema *JsonArrowSchema `protobuf:"bytes,17,opt,name=json_output_schema,json=jsonOutputSchema,proto3" json:"json_output_schema,omitempty"`
 	// The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-	// is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-	// it.
+	// is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
 	Source        string `protobuf:"bytes,19,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -452,9 +451,9 @@ type UdfDefinition_Entrypoint struct {
 }
 
 type UdfDefinition_SqlExpression struct {
-	// For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-	// listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-	// value is an error `SqlError`, never retried.
+	// For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+	// functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+	// without a value is an error `SqlError`, which is never retried.
 	SqlExpression string `protobuf:"bytes,9,opt,name=sql_expression,json=sqlExpression,proto3,oneof"`
 }
 
@@ -543,9 +542,9 @@ func (x *Resources) GetMemoryBytes() int64 {
 // (docs/remote_functions.md). Its version is verified whenever a worker connects.
 type RemoteFunction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-	// of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-	// registered under the same version.
+	// Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+	// this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+	// can register other addresses under the same version.
 	Addresses []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Its name on the servers; empty: its name here.
 	Function      string `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
@@ -725,10 +724,11 @@ func (x *CheckpointBounds) GetMaxCheckpointSize() int64 {
 	return 0
 }
 
-// What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
-// row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
-// timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
-// raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
+// What to do when the function raises an exception: the first rule that matches it applies; if none matches, the job
+// fails. A row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the
+// function's timeout as raising `UdfTimeout`, one on which the server of a remote function breaks the connection three
+// times as raising `FunctionLost`, a subclass of `WorkerLost`. Rules for all exceptions, and for `Exception`, match
+// these too.
 type ErrorPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In order of precedence.

@@ -32,8 +32,9 @@ class _OnChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnChange.Val
     ON_CHANGE_UNSPECIFIED: _OnChange.ValueType  # 0
     """It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS)."""
     ON_CHANGE_ERROR: _OnChange.ValueType  # 1
-    """With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-    column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
+    """A column with the same definition stays. If the definition differs, the request is refused: FAILED_PRECONDITION
+    (COLUMN_CHANGED). A column without any computed value gets the new definition, as with ON_CHANGE_UPDATE, because no
+    value is lost.
     """
     ON_CHANGE_UPDATE: _OnChange.ValueType  # 2
     """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
@@ -50,8 +51,9 @@ class OnChange(_OnChange, metaclass=_OnChangeEnumTypeWrapper):
 ON_CHANGE_UNSPECIFIED: OnChange.ValueType  # 0
 """It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS)."""
 ON_CHANGE_ERROR: OnChange.ValueType  # 1
-"""With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
+"""A column with the same definition stays. If the definition differs, the request is refused: FAILED_PRECONDITION
+(COLUMN_CHANGED). A column without any computed value gets the new definition, as with ON_CHANGE_UPDATE, because no
+value is lost.
 """
 ON_CHANGE_UPDATE: OnChange.ValueType  # 2
 """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
@@ -123,8 +125,8 @@ class RegisterUdfRequest(_message.Message):
     database: _builtins.str
     """Name, path or uri of the database that the function belongs to."""
     bundle: _builtins.bytes
-    """The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-    not fit into a message by UploadBundle first.
+    """The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+    into a message, store it with UploadBundle first.
     """
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
@@ -480,10 +482,10 @@ class ColumnAlteration(_message.Message):
     COLUMN_FIELD_NUMBER: _builtins.int
     KEEP_VALUES_FIELD_NUMBER: _builtins.int
     keep_values: _builtins.bool
-    """Values that the column's functions have computed stay current, and are distinguished from then on (see
-    ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-    jobs have stored count as computed, although no version of the table has them. The new function must have the same
-    inputs. If false, the values are stale, also those that were kept before.
+    """Values that earlier functions of the column computed stay current, and are counted separately (see
+    ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+    unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+    have the same inputs. If false, the values are stale, also those that were kept before.
     """
     @_builtins.property
     def column(self) -> Global___NewColumn:
@@ -590,16 +592,16 @@ class ColumnOutcome(_message.Message):
     rows_stale: _builtins.int
     """Rows with values that the next backfill recomputes."""
     rows_not_computed: _builtins.int
-    """Further rows that it computes: those without a value."""
+    """Rows without a value, which the next backfill computes as well."""
     summary: _builtins.str
-    """A one-sentence summary of all of this."""
+    """A one-sentence summary of this message."""
     rows_stored: _builtins.int
-    """Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-    ON_CHANGE_KEEP keeps these, too.
+    """Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+    again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
     """
     rows_lost: _builtins.int
-    """Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-    with ON_CHANGE_KEEP or `keep_values`.
+    """The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+    or `keep_values` would have kept.
     """
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
@@ -607,13 +609,15 @@ class ColumnOutcome(_message.Message):
 
     @_builtins.property
     def udf_before(self) -> _udf_pb2.UdfRef:
-        """The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-        follows: these were in the first answer.
+        """The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+        are unset: only the first response has them.
         """
 
     @_builtins.property
     def expected_duration(self) -> _duration_pb2.Duration:
-        """An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none."""
+        """An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+        the column was never backfilled.
+        """
 
     def __init__(
         self,
@@ -687,7 +691,7 @@ class AlterColumnsResponse(_message.Message):
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnOutcome]:
         """The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-        backfill computes again. Empty if unknown; it does not affect what the call does.
+        backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
         """
 
     def __init__(
@@ -1360,7 +1364,7 @@ class MaterializedView(_message.Message):
     """Arrow IPC schema message of the columns that queries show."""
     @_builtins.property
     def query(self) -> Global___ViewQuery:
-        """Its contents, with everything resolved."""
+        """Its query, with the function versions and input columns that it uses."""
 
     @_builtins.property
     def json_schema(self) -> _types_pb2.JsonArrowSchema:
@@ -1368,8 +1372,8 @@ class MaterializedView(_message.Message):
 
     @_builtins.property
     def stale_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Function columns whose values are of another function, or of other inputs, than the query says, after an
-        alteration. The next refresh computes them for every row.
+        """Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+        them for every row.
         """
 
     def __init__(

@@ -265,9 +265,9 @@ class CollectGarbageRequest(_message.Message):
 
     @_builtins.property
     def older_than(self) -> _duration_pb2.Duration:
-        """Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-        garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-        writes to the table now.
+        """Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+        like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+        only if nothing writes to the table now.
         """
 
     def __init__(
@@ -400,7 +400,7 @@ class StoredFile(_message.Message):
         KIND_DAMAGED: StoredFile._Kind.ValueType  # 4
         """A checkpoint that was found damaged and set aside."""
         KIND_UNFINISHED: StoredFile._Kind.ValueType  # 5
-        """The rest of a file whose writer died."""
+        """A partial file whose writer died."""
         KIND_OTHER: StoredFile._Kind.ValueType  # 6
         """Not known to Leman, or unreadable."""
 
@@ -418,7 +418,7 @@ class StoredFile(_message.Message):
     KIND_DAMAGED: StoredFile.Kind.ValueType  # 4
     """A checkpoint that was found damaged and set aside."""
     KIND_UNFINISHED: StoredFile.Kind.ValueType  # 5
-    """The rest of a file whose writer died."""
+    """A partial file whose writer died."""
     KIND_OTHER: StoredFile.Kind.ValueType  # 6
     """Not known to Leman, or unreadable."""
 
@@ -431,21 +431,21 @@ class StoredFile(_message.Message):
         USE_UNSPECIFIED: StoredFile._Use.ValueType  # 0
         """Not a valid value."""
         USE_OPEN: StoredFile._Use.ValueType  # 1
-        """An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
-        removes the column file that shows this too.
+        """An unfinished fragment can reuse it. Or it shows which rows of a partly computed fragment are computed; the
+        column file shows this too, but a compaction removes that file.
         """
         USE_UNKNOWN: StoredFile._Use.ValueType  # 2
-        """Nothing is known."""
+        """Its use is not known."""
         USE_SETTLED: StoredFile._Use.ValueType  # 3
         """Its rows are in the table, in a column file of the same function and inputs."""
         USE_NO_COLUMN: StoredFile._Use.ValueType  # 4
         """Its column is not in the table (any more). If it is added again within the age, it is filled from such files."""
         USE_OTHER_FUNCTION: StoredFile._Use.ValueType  # 5
-        """It is of another function or version than its column, or of this table under another path."""
+        """It was computed by another function or version than the column's, or for this table at another path."""
         USE_NO_SOURCES: StoredFile._Use.ValueType  # 6
         """No kept version of the table has its fragment with its input files."""
         USE_NOT_INSTALLABLE: StoredFile._Use.ValueType  # 7
-        """Written for a column that was dropped since; one of the same name is another."""
+        """It was written for a column that was dropped since, even if a new column has the name."""
         USE_FILE_MISSING: StoredFile._Use.ValueType  # 8
         """The column file that it names does not exist."""
         USE_UNREFERENCED: StoredFile._Use.ValueType  # 9
@@ -455,7 +455,7 @@ class StoredFile(_message.Message):
         USE_UNFINISHED: StoredFile._Use.ValueType  # 11
         """Never finished."""
         USE_LEGACY: StoredFile._Use.ValueType  # 12
-        """The form of an older writer: not used."""
+        """It has the format of an earlier release, and is not used."""
 
     class Use(_Use, metaclass=_UseEnumTypeWrapper):
         """Its use."""
@@ -463,21 +463,21 @@ class StoredFile(_message.Message):
     USE_UNSPECIFIED: StoredFile.Use.ValueType  # 0
     """Not a valid value."""
     USE_OPEN: StoredFile.Use.ValueType  # 1
-    """An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
-    removes the column file that shows this too.
+    """An unfinished fragment can reuse it. Or it shows which rows of a partly computed fragment are computed; the
+    column file shows this too, but a compaction removes that file.
     """
     USE_UNKNOWN: StoredFile.Use.ValueType  # 2
-    """Nothing is known."""
+    """Its use is not known."""
     USE_SETTLED: StoredFile.Use.ValueType  # 3
     """Its rows are in the table, in a column file of the same function and inputs."""
     USE_NO_COLUMN: StoredFile.Use.ValueType  # 4
     """Its column is not in the table (any more). If it is added again within the age, it is filled from such files."""
     USE_OTHER_FUNCTION: StoredFile.Use.ValueType  # 5
-    """It is of another function or version than its column, or of this table under another path."""
+    """It was computed by another function or version than the column's, or for this table at another path."""
     USE_NO_SOURCES: StoredFile.Use.ValueType  # 6
     """No kept version of the table has its fragment with its input files."""
     USE_NOT_INSTALLABLE: StoredFile.Use.ValueType  # 7
-    """Written for a column that was dropped since; one of the same name is another."""
+    """It was written for a column that was dropped since, even if a new column has the name."""
     USE_FILE_MISSING: StoredFile.Use.ValueType  # 8
     """The column file that it names does not exist."""
     USE_UNREFERENCED: StoredFile.Use.ValueType  # 9
@@ -487,7 +487,7 @@ class StoredFile(_message.Message):
     USE_UNFINISHED: StoredFile.Use.ValueType  # 11
     """Never finished."""
     USE_LEGACY: StoredFile.Use.ValueType  # 12
-    """The form of an older writer: not used."""
+    """It has the format of an earlier release, and is not used."""
 
     class _Fate:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -560,7 +560,7 @@ class StoredFile(_message.Message):
 
     @_builtins.property
     def range(self) -> _planner_pb2.RowRange:
-        """The rows that it covers; unset where it is not a checkpoint of a range."""
+        """The rows that it covers; unset if it is not a checkpoint of a range."""
 
     def __init__(
         self,
@@ -678,16 +678,16 @@ class VerifyDatabaseResponse(_message.Message):
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     TABLE_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where a later call continues; empty in the last message: everything was verified."""
+    """The token with which a later call continues; empty in the last message, after everything was verified."""
     table: _builtins.str
-    """The last verified table; empty: things of the whole database, or the last message."""
+    """The last verified table; empty: the message is about the whole database, or is the last one."""
     @_builtins.property
     def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerifiedCount]:
-        """Counts of the things verified since the previous message."""
+        """Counts of what was verified since the previous message."""
 
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerificationFinding]:
-        """Findings among the things verified since the previous message."""
+        """Findings in what was verified since the previous message."""
 
     def __init__(
         self,
@@ -707,7 +707,7 @@ Global___VerifyDatabaseResponse: _TypeAlias = VerifyDatabaseResponse  # noqa: Y0
 
 @_typing.final
 class VerifiedCount(_message.Message):
-    """How many things of one subject were verified."""
+    """How much of one kind was verified."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -721,7 +721,9 @@ class VerifiedCount(_message.Message):
     looked: _builtins.int
     """How many."""
     unverifiable: _builtins.int
-    """How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable."""
+    """How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+    readable.
+    """
     flawed: _builtins.int
     """How many of them have findings."""
     bytes: _builtins.int
@@ -745,7 +747,7 @@ Global___VerifiedCount: _TypeAlias = VerifiedCount  # noqa: Y015
 
 @_typing.final
 class VerificationFinding(_message.Message):
-    """Something that is not as it was written."""
+    """Stored data that is damaged or missing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -825,7 +827,7 @@ class VerificationFinding(_message.Message):
         FLAW_UNSPECIFIED: VerificationFinding._Flaw.ValueType  # 0
         """Not a valid value."""
         FLAW_DAMAGED: VerificationFinding._Flaw.ValueType  # 1
-        """It is not what was written."""
+        """Its content differs from what was written."""
         FLAW_MISSING: VerificationFinding._Flaw.ValueType  # 2
         """It is missing, and something refers to it."""
         FLAW_UNREADABLE: VerificationFinding._Flaw.ValueType  # 3
@@ -837,7 +839,7 @@ class VerificationFinding(_message.Message):
     FLAW_UNSPECIFIED: VerificationFinding.Flaw.ValueType  # 0
     """Not a valid value."""
     FLAW_DAMAGED: VerificationFinding.Flaw.ValueType  # 1
-    """It is not what was written."""
+    """Its content differs from what was written."""
     FLAW_MISSING: VerificationFinding.Flaw.ValueType  # 2
     """It is missing, and something refers to it."""
     FLAW_UNREADABLE: VerificationFinding.Flaw.ValueType  # 3

@@ -126,8 +126,9 @@ class CommitServiceServicer(object):
     """
 
     def GetCommit(self, request, context):
-        """Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-        remembered until the coordinator restarts; a retry gets the first answer.
+        """Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+        or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+        answer.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
@@ -159,9 +160,9 @@ class CommitServiceServicer(object):
 
     def CollectGarbage(self, request, context):
         """Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-        deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-        table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-        collection can be repeated, and continues.
+        deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+        table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+        be repeated, and continues.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
@@ -200,7 +201,7 @@ class CommitServiceServicer(object):
         """Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
         columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
         database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-        an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+        an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
 
         Errors:
         * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.

@@ -62,8 +62,9 @@ class CommitServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CommitServiceAsyncStub: ...
     GetCommit: _grpc.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]
-    """Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-    remembered until the coordinator restarts; a retry gets the first answer.
+    """Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+    or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+    answer.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
@@ -87,9 +88,9 @@ class CommitServiceStub:
     """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]
     """Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-    deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-    table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-    collection can be repeated, and continues.
+    deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+    table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+    be repeated, and continues.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
@@ -120,7 +121,7 @@ class CommitServiceStub:
     """Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
     columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
     database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-    an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+    an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
 
     Errors:
     * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
@@ -181,8 +182,9 @@ class CommitServiceAsyncStub(CommitServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetCommit: _aio.UnaryUnaryMultiCallable[_commit_pb2.GetCommitRequest, _commit_pb2.GetCommitResponse]  # type: ignore[assignment]
-    """Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-    remembered until the coordinator restarts; a retry gets the first answer.
+    """Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+    or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+    answer.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
@@ -206,9 +208,9 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-    deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-    table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-    collection can be repeated, and continues.
+    deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+    table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+    be repeated, and continues.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
@@ -239,7 +241,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
     columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
     database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-    an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+    an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
 
     Errors:
     * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
@@ -303,8 +305,9 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _commit_pb2.GetCommitRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.GetCommitResponse, _abc.Awaitable[_commit_pb2.GetCommitResponse]]:
-        """Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-        remembered until the coordinator restarts; a retry gets the first answer.
+        """Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+        or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+        answer.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
@@ -340,9 +343,9 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.CollectGarbageResponse, _abc.Awaitable[_commit_pb2.CollectGarbageResponse]]:
         """Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-        deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-        table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-        collection can be repeated, and continues.
+        deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+        table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+        be repeated, and continues.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
@@ -385,7 +388,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         """Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
         columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
         database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-        an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+        an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
 
         Errors:
         * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.

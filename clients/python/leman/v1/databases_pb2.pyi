@@ -96,8 +96,8 @@ Global___Database: _TypeAlias = Database  # noqa: Y015
 
 @_typing.final
 class DatabaseLimits(_message.Message):
-    """Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
-    seconds after they were set. Running jobs continue.
+    """Limits of the jobs of a database in each executor. They replace the settings that the executor has for all databases,
+    a few seconds after they were set. Running jobs continue.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -105,8 +105,8 @@ class DatabaseLimits(_message.Message):
     MAX_RUNNING_JOBS_FIELD_NUMBER: _builtins.int
     MAX_WAITING_JOBS_FIELD_NUMBER: _builtins.int
     max_running_jobs: _builtins.int
-    """Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-    executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+    """Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+    runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
     """
     max_waiting_jobs: _builtins.int
     """Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own."""

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class DatabaseServiceStub(object):
-    """Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-    responses name the root. Served by the planner; every service reads the registrations.
+    """Registered databases. In every request, the field `database` may have the name of a registered database instead of
+    its root; responses always have the root. Served by the planner; every service reads the registrations.
 
     Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
@@ -86,8 +86,8 @@ class DatabaseServiceStub(object):
 
 
 class DatabaseServiceServicer(object):
-    """Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-    responses name the root. Served by the planner; every service reads the registrations.
+    """Registered databases. In every request, the field `database` may have the name of a registered database instead of
+    its root; responses always have the root. Served by the planner; every service reads the registrations.
 
     Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
@@ -154,8 +154,8 @@ class DatabaseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateDatabase(self, request, context):
-        """Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-        name must not continue elsewhere. To change them, unregister it and register another one.
+        """Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+        began under a name must not continue elsewhere: unregister it and register another one.
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
@@ -222,8 +222,8 @@ def add_DatabaseServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DatabaseService(object):
-    """Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-    responses name the root. Served by the planner; every service reads the registrations.
+    """Registered databases. In every request, the field `database` may have the name of a registered database instead of
+    its root; responses always have the root. Served by the planner; every service reads the registrations.
 
     Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class DatabaseServiceStub:
-    """Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-    responses name the root. Served by the planner; every service reads the registrations.
+    """Registered databases. In every request, the field `database` may have the name of a registered database instead of
+    its root; responses always have the root. Served by the planner; every service reads the registrations.
 
     Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
@@ -87,8 +87,8 @@ class DatabaseServiceStub:
       the first page.
     """
     UpdateDatabase: _grpc.UnaryUnaryMultiCallable[_databases_pb2.UpdateDatabaseRequest, _databases_pb2.UpdateDatabaseResponse]
-    """Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-    name must not continue elsewhere. To change them, unregister it and register another one.
+    """Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+    began under a name must not continue elsewhere: unregister it and register another one.
 
     Errors:
     * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
@@ -113,8 +113,8 @@ class DatabaseServiceStub:
 
 @_typing.type_check_only
 class DatabaseServiceAsyncStub(DatabaseServiceStub):
-    """Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-    responses name the root. Served by the planner; every service reads the registrations.
+    """Registered databases. In every request, the field `database` may have the name of a registered database instead of
+    its root; responses always have the root. Served by the planner; every service reads the registrations.
 
     Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
@@ -170,8 +170,8 @@ class DatabaseServiceAsyncStub(DatabaseServiceStub):
       the first page.
     """
     UpdateDatabase: _aio.UnaryUnaryMultiCallable[_databases_pb2.UpdateDatabaseRequest, _databases_pb2.UpdateDatabaseResponse]  # type: ignore[assignment]
-    """Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-    name must not continue elsewhere. To change them, unregister it and register another one.
+    """Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+    began under a name must not continue elsewhere: unregister it and register another one.
 
     Errors:
     * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
@@ -195,8 +195,8 @@ class DatabaseServiceAsyncStub(DatabaseServiceStub):
     """
 
 class DatabaseServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-    responses name the root. Served by the planner; every service reads the registrations.
+    """Registered databases. In every request, the field `database` may have the name of a registered database instead of
+    its root; responses always have the root. Served by the planner; every service reads the registrations.
 
     Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
@@ -274,8 +274,8 @@ class DatabaseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _databases_pb2.UpdateDatabaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_databases_pb2.UpdateDatabaseResponse, _abc.Awaitable[_databases_pb2.UpdateDatabaseResponse]]:
-        """Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-        name must not continue elsewhere. To change them, unregister it and register another one.
+        """Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+        began under a name must not continue elsewhere: unregister it and register another one.
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name

@@ -25,7 +25,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Not a valid value."""
     BAD_COLUMN: _ErrorReason.ValueType  # 1
-    """The request is wrong in any state of the system. INVALID_ARGUMENT unless another code is named.
+    """The request is invalid, whatever the state of the system. INVALID_ARGUMENT unless another code is given.
 
     The request contradicts the column; correct the field that BadRequest names.
     """
@@ -34,19 +34,19 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     BAD_DATABASE: _ErrorReason.ValueType  # 3
     """The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists."""
     BAD_ENVELOPE: _ErrorReason.ValueType  # 4
-    """The body of a Connect stream is not enveloped as the protocol requires; correct it."""
+    """The messages in the body of a Connect stream have no valid envelopes; encode them as the protocol requires."""
     BAD_ENV: _ErrorReason.ValueType  # 190
     """A variable of `env` has an invalid name or value, or there are too many; correct what the message says."""
     BAD_FILE_NAME: _ErrorReason.ValueType  # 5
-    """A file does not have a name of the services; a bug of the caller."""
+    """The name of a file is not one that the services write; this is a bug of the caller."""
     BAD_HEADER: _ErrorReason.ValueType  # 6
     """An HTTP header has an invalid value; correct it."""
     BAD_LABEL: _ErrorReason.ValueType  # 7
     """A label has an invalid key or value, or there are too many; correct them."""
     BAD_MESSAGE: _ErrorReason.ValueType  # 8
-    """The bytes are not a message of the call's type; encode the request by the same protos."""
+    """The bytes are not a message of the call's type; encode the request with the protos of this release."""
     BAD_METADATA: _ErrorReason.ValueType  # 9
-    """A key of the metadata is not a view's; a bug of the caller."""
+    """A key of the metadata is not one of a view's keys; this is a bug of the caller."""
     BAD_NUMBER: _ErrorReason.ValueType  # 10
     """A number is out of its range; correct the field that BadRequest names, or leave it out."""
     BAD_PAGE_SIZE: _ErrorReason.ValueType  # 11
@@ -84,7 +84,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     CONTENT_TYPE: _ErrorReason.ValueType  # 23
     """The HTTP content type is not supported; send one that the message lists."""
     FRAGMENT_TWICE: _ErrorReason.ValueType  # 24
-    """A fragment is repeated in the request; a bug of the caller."""
+    """A fragment is repeated in the request; this is a bug of the caller."""
     HTTP_METHOD: _ErrorReason.ValueType  # 25
     """The HTTP method does not fit the call; POST it."""
     INVALID_EXPRESSION: _ErrorReason.ValueType  # 26
@@ -108,7 +108,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     COMMIT_NOT_FOUND: _ErrorReason.ValueType  # 34
     """The named thing does not exist. NOT_FOUND.
 
-    The existing history of the table has no commit of the request; retry the request.
+    The versions that the table still has include no commit of the request; retry the request.
     """
     DATABASE_NOT_FOUND: _ErrorReason.ValueType  # 35
     """The folder does not exist; check the path."""
@@ -224,7 +224,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     INPUT_COLUMN_MISSING: _ErrorReason.ValueType  # 66
     """The table lacks a column that the function reads; name others in `input_columns`."""
     INPUT_COUNT_MISMATCH: _ErrorReason.ValueType  # 67
-    """The function has another number of parameters; name as many columns."""
+    """The number of input columns differs from the function's number of parameters; name one column for each parameter."""
     INPUT_IS_OUTPUT: _ErrorReason.ValueType  # 68
     """A column cannot be computed from itself; name other columns in `input_columns`."""
     IS_A_VIEW: _ErrorReason.ValueType  # 69
@@ -238,7 +238,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     KEEP_OTHERS_FUNCTION: _ErrorReason.ValueType  # 72
     """The job used a function that is not the column's; omit `keep_others`."""
     KEPT_INPUTS_DIFFER: _ErrorReason.ValueType  # 73
-    """Values cannot be kept, as the function has other inputs; omit `keep_values`."""
+    """Values cannot be kept, because the function has other inputs; omit `keep_values`."""
     LAST_COLUMN: _ErrorReason.ValueType  # 74
     """A table must have at least one column; drop the table."""
     NOTHING_TO_RETRY: _ErrorReason.ValueType  # 75
@@ -264,7 +264,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     RENAME_NOT_SUPPORTED: _ErrorReason.ValueType  # 82
     """An object store can only copy; create a table of the new name, and append the rows of this one."""
     RESOURCES_NOT_AVAILABLE: _ErrorReason.ValueType  # 83
-    """Workers cannot have what the function asks for; ask for less, or add workers."""
+    """No worker has the resources that the function requests; request less, or add workers."""
     ROW_COUNT_MISMATCH: _ErrorReason.ValueType  # 84
     """A file does not have the rows of its fragment; the job plans again."""
     SOURCE_COLUMN_MISSING: _ErrorReason.ValueType  # 85
@@ -276,7 +276,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     STORAGE_MISSING: _ErrorReason.ValueType  # 196
     """The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call."""
     STORE_NOT_ATOMIC: _ErrorReason.ValueType  # 194
-    """Several writers of one object may succeed there; use a store with atomic conditional puts."""
+    """The store lets several writers create the same object; use a store with atomic conditional puts."""
     STORAGE_FULL: _ErrorReason.ValueType  # 88
     """The storage is full; free space, then retry the call."""
     STORAGE_READ_ONLY: _ErrorReason.ValueType  # 89
@@ -351,7 +351,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     VIEW_CHANGED: _ErrorReason.ValueType  # 119
     """The view was changed meanwhile."""
     VIEW_IS_SET: _ErrorReason.ValueType  # 120
-    """The view's rows have values already; only services see this."""
+    """The rows of the view have values already; only services see this."""
     COMMIT_UNKNOWN: _ErrorReason.ValueType  # 121
     """A store or a service cannot be reached now. UNAVAILABLE: retry the call, after RetryInfo's delay if there is one.
 
@@ -370,7 +370,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     KEYS_UNAVAILABLE: _ErrorReason.ValueType  # 125
     """The issuer of JWTs does not return its public keys."""
     PEER_UNAVAILABLE: _ErrorReason.ValueType  # 126
-    """The service that serves the call cannot be reached from here."""
+    """The called service cannot reach the one that serves the call."""
     READER_STALLED: _ErrorReason.ValueType  # 127
     """The reader took no message of the stream for a while; open it again."""
     SPARK_FAILED: _ErrorReason.ValueType  # 128
@@ -446,7 +446,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     its column was given another function meanwhile, which must not get the values; run it again if it may have them.
     """
     HOST_NOT_LOCAL: _ErrorReason.ValueType  # 150
-    """An HTTP call without a token names another host than this machine; call it by its own name."""
+    """An HTTP call without a token has another host than this machine in its Host header; call the machine by its own
+    name.
+    """
     ORIGIN_NOT_ALLOWED: _ErrorReason.ValueType  # 151
     """Web pages of this origin may not call; add it to the service's settings."""
     ROLE_REQUIRED: _ErrorReason.ValueType  # 152
@@ -460,9 +462,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     UDF_NOT_ALLOWED: _ErrorReason.ValueType  # 156
     """The policy of the services does not allow functions of this kind, or this one; use another one."""
     CALL_NOT_OFFERED: _ErrorReason.ValueType  # 178
-    """Not offered, or not here. UNIMPLEMENTED.
+    """The method is not offered at all, or not by this service. UNIMPLEMENTED.
 
-    The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+    The service does not have this method: it belongs to another service or release, or is one of Arrow Flight that the
     services do not offer (docs/flight.md).
     """
     CLIENT_STREAM: _ErrorReason.ValueType  # 157
@@ -470,16 +472,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     COMPRESSED: _ErrorReason.ValueType  # 158
     """Compressed messages are not supported over HTTP; send them uncompressed."""
     NOT_SERVED_HERE: _ErrorReason.ValueType  # 159
-    """The address of the service that serves the call is not set here; call that service."""
+    """The called service does not know the address of the one that serves the call; call that one."""
     INTERNAL_BUG: _ErrorReason.ValueType  # 160
     """A bug. INTERNAL: report it with the request id that the message names.
 
     A bug in a service; see its log for the request id.
     """
     PLAN_WITHOUT_DEFINITION: _ErrorReason.ValueType  # 161
-    """A plan came without a view's definition."""
+    """A plan of the planner has no definition of the view."""
     PLAN_WITHOUT_HEADER: _ErrorReason.ValueType  # 162
-    """A plan came without its header."""
+    """A plan of the planner has no header."""
     RANGE_LOST: _ErrorReason.ValueType  # 163
     """A range of rows was not computed; run the job again."""
     SCRATCH_TABLE_INCOMPLETE: _ErrorReason.ValueType  # 164
@@ -494,7 +496,7 @@ class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Not a valid value."""
 BAD_COLUMN: ErrorReason.ValueType  # 1
-"""The request is wrong in any state of the system. INVALID_ARGUMENT unless another code is named.
+"""The request is invalid, whatever the state of the system. INVALID_ARGUMENT unless another code is given.
 
 The request contradicts the column; correct the field that BadRequest names.
 """
@@ -503,19 +505,19 @@ BAD_COLUMN_NAME: ErrorReason.ValueType  # 2
 BAD_DATABASE: ErrorReason.ValueType  # 3
 """The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists."""
 BAD_ENVELOPE: ErrorReason.ValueType  # 4
-"""The body of a Connect stream is not enveloped as the protocol requires; correct it."""
+"""The messages in the body of a Connect stream have no valid envelopes; encode them as the protocol requires."""
 BAD_ENV: ErrorReason.ValueType  # 190
 """A variable of `env` has an invalid name or value, or there are too many; correct what the message says."""
 BAD_FILE_NAME: ErrorReason.ValueType  # 5
-"""A file does not have a name of the services; a bug of the caller."""
+"""The name of a file is not one that the services write; this is a bug of the caller."""
 BAD_HEADER: ErrorReason.ValueType  # 6
 """An HTTP header has an invalid value; correct it."""
 BAD_LABEL: ErrorReason.ValueType  # 7
 """A label has an invalid key or value, or there are too many; correct them."""
 BAD_MESSAGE: ErrorReason.ValueType  # 8
-"""The bytes are not a message of the call's type; encode the request by the same protos."""
+"""The bytes are not a message of the call's type; encode the request with the protos of this release."""
 BAD_METADATA: ErrorReason.ValueType  # 9
-"""A key of the metadata is not a view's; a bug of the caller."""
+"""A key of the metadata is not one of a view's keys; this is a bug of the caller."""
 BAD_NUMBER: ErrorReason.ValueType  # 10
 """A number is out of its range; correct the field that BadRequest names, or leave it out."""
 BAD_PAGE_SIZE: ErrorReason.ValueType  # 11
@@ -553,7 +555,7 @@ BODY_TOO_SLOW: ErrorReason.ValueType  # 22
 CONTENT_TYPE: ErrorReason.ValueType  # 23
 """The HTTP content type is not supported; send one that the message lists."""
 FRAGMENT_TWICE: ErrorReason.ValueType  # 24
-"""A fragment is repeated in the request; a bug of the caller."""
+"""A fragment is repeated in the request; this is a bug of the caller."""
 HTTP_METHOD: ErrorReason.ValueType  # 25
 """The HTTP method does not fit the call; POST it."""
 INVALID_EXPRESSION: ErrorReason.ValueType  # 26
@@ -577,7 +579,7 @@ VOLATILE_FUNCTION: ErrorReason.ValueType  # 33
 COMMIT_NOT_FOUND: ErrorReason.ValueType  # 34
 """The named thing does not exist. NOT_FOUND.
 
-The existing history of the table has no commit of the request; retry the request.
+The versions that the table still has include no commit of the request; retry the request.
 """
 DATABASE_NOT_FOUND: ErrorReason.ValueType  # 35
 """The folder does not exist; check the path."""
@@ -693,7 +695,7 @@ INPUT_CHANGED: ErrorReason.ValueType  # 65
 INPUT_COLUMN_MISSING: ErrorReason.ValueType  # 66
 """The table lacks a column that the function reads; name others in `input_columns`."""
 INPUT_COUNT_MISMATCH: ErrorReason.ValueType  # 67
-"""The function has another number of parameters; name as many columns."""
+"""The number of input columns differs from the function's number of parameters; name one column for each parameter."""
 INPUT_IS_OUTPUT: ErrorReason.ValueType  # 68
 """A column cannot be computed from itself; name other columns in `input_columns`."""
 IS_A_VIEW: ErrorReason.ValueType  # 69
@@ -707,7 +709,7 @@ JOB_RUNNING: ErrorReason.ValueType  # 71
 KEEP_OTHERS_FUNCTION: ErrorReason.ValueType  # 72
 """The job used a function that is not the column's; omit `keep_others`."""
 KEPT_INPUTS_DIFFER: ErrorReason.ValueType  # 73
-"""Values cannot be kept, as the function has other inputs; omit `keep_values`."""
+"""Values cannot be kept, because the function has other inputs; omit `keep_values`."""
 LAST_COLUMN: ErrorReason.ValueType  # 74
 """A table must have at least one column; drop the table."""
 NOTHING_TO_RETRY: ErrorReason.ValueType  # 75
@@ -733,7 +735,7 @@ REGISTRY_NOT_SET: ErrorReason.ValueType  # 171
 RENAME_NOT_SUPPORTED: ErrorReason.ValueType  # 82
 """An object store can only copy; create a table of the new name, and append the rows of this one."""
 RESOURCES_NOT_AVAILABLE: ErrorReason.ValueType  # 83
-"""Workers cannot have what the function asks for; ask for less, or add workers."""
+"""No worker has the resources that the function requests; request less, or add workers."""
 ROW_COUNT_MISMATCH: ErrorReason.ValueType  # 84
 """A file does not have the rows of its fragment; the job plans again."""
 SOURCE_COLUMN_MISSING: ErrorReason.ValueType  # 85
@@ -745,7 +747,7 @@ STORAGE_DENIED: ErrorReason.ValueType  # 87
 STORAGE_MISSING: ErrorReason.ValueType  # 196
 """The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call."""
 STORE_NOT_ATOMIC: ErrorReason.ValueType  # 194
-"""Several writers of one object may succeed there; use a store with atomic conditional puts."""
+"""The store lets several writers create the same object; use a store with atomic conditional puts."""
 STORAGE_FULL: ErrorReason.ValueType  # 88
 """The storage is full; free space, then retry the call."""
 STORAGE_READ_ONLY: ErrorReason.ValueType  # 89
@@ -820,7 +822,7 @@ UPLOAD_STALLED: ErrorReason.ValueType  # 118
 VIEW_CHANGED: ErrorReason.ValueType  # 119
 """The view was changed meanwhile."""
 VIEW_IS_SET: ErrorReason.ValueType  # 120
-"""The view's rows have values already; only services see this."""
+"""The rows of the view have values already; only services see this."""
 COMMIT_UNKNOWN: ErrorReason.ValueType  # 121
 """A store or a service cannot be reached now. UNAVAILABLE: retry the call, after RetryInfo's delay if there is one.
 
@@ -839,7 +841,7 @@ JOB_ELSEWHERE: ErrorReason.ValueType  # 124
 KEYS_UNAVAILABLE: ErrorReason.ValueType  # 125
 """The issuer of JWTs does not return its public keys."""
 PEER_UNAVAILABLE: ErrorReason.ValueType  # 126
-"""The service that serves the call cannot be reached from here."""
+"""The called service cannot reach the one that serves the call."""
 READER_STALLED: ErrorReason.ValueType  # 127
 """The reader took no message of the stream for a while; open it again."""
 SPARK_FAILED: ErrorReason.ValueType  # 128
@@ -915,7 +917,9 @@ ENV_NOT_ALLOWED: ErrorReason.ValueType  # 193
 its column was given another function meanwhile, which must not get the values; run it again if it may have them.
 """
 HOST_NOT_LOCAL: ErrorReason.ValueType  # 150
-"""An HTTP call without a token names another host than this machine; call it by its own name."""
+"""An HTTP call without a token has another host than this machine in its Host header; call the machine by its own
+name.
+"""
 ORIGIN_NOT_ALLOWED: ErrorReason.ValueType  # 151
 """Web pages of this origin may not call; add it to the service's settings."""
 ROLE_REQUIRED: ErrorReason.ValueType  # 152
@@ -929,9 +933,9 @@ TOKEN_REQUIRED: ErrorReason.ValueType  # 155
 UDF_NOT_ALLOWED: ErrorReason.ValueType  # 156
 """The policy of the services does not allow functions of this kind, or this one; use another one."""
 CALL_NOT_OFFERED: ErrorReason.ValueType  # 178
-"""Not offered, or not here. UNIMPLEMENTED.
+"""The method is not offered at all, or not by this service. UNIMPLEMENTED.
 
-The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+The service does not have this method: it belongs to another service or release, or is one of Arrow Flight that the
 services do not offer (docs/flight.md).
 """
 CLIENT_STREAM: ErrorReason.ValueType  # 157
@@ -939,16 +943,16 @@ CLIENT_STREAM: ErrorReason.ValueType  # 157
 COMPRESSED: ErrorReason.ValueType  # 158
 """Compressed messages are not supported over HTTP; send them uncompressed."""
 NOT_SERVED_HERE: ErrorReason.ValueType  # 159
-"""The address of the service that serves the call is not set here; call that service."""
+"""The called service does not know the address of the one that serves the call; call that one."""
 INTERNAL_BUG: ErrorReason.ValueType  # 160
 """A bug. INTERNAL: report it with the request id that the message names.
 
 A bug in a service; see its log for the request id.
 """
 PLAN_WITHOUT_DEFINITION: ErrorReason.ValueType  # 161
-"""A plan came without a view's definition."""
+"""A plan of the planner has no definition of the view."""
 PLAN_WITHOUT_HEADER: ErrorReason.ValueType  # 162
-"""A plan came without its header."""
+"""A plan of the planner has no header."""
 RANGE_LOST: ErrorReason.ValueType  # 163
 """A range of rows was not computed; run the job again."""
 SCRATCH_TABLE_INCOMPLETE: ErrorReason.ValueType  # 164

@@ -27,20 +27,21 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class InfoServiceStub:
-    """Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
-    but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+    """Served by every process, so that a caller who knows one address can find the others. Calling the right service
+    directly is faster, but not necessary: every process accepts every call of `leman.v1`, and forwards it to the service
+    that serves it.
 
-    An error of any call, besides those listed there:
+    Every call of every service can also return this error:
     * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
 
-    Errors of a call that is forwarded to its service, besides those listed there:
-    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+    A call that another service forwards can also return these errors:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the called service cannot reach the one that serves the call, or the outcome of
       the call is unknown; retry the same call after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
-    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
-      service, or set its address as the message says.
-    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
-      says.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the called service does not know the address of the one that serves the call;
+      call that one, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set for the service that serves the call is that of another
+      service; correct it as the message says.
     """
 
     @_typing.overload
@@ -60,20 +61,21 @@ class InfoServiceStub:
 
 @_typing.type_check_only
 class InfoServiceAsyncStub(InfoServiceStub):
-    """Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
-    but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+    """Served by every process, so that a caller who knows one address can find the others. Calling the right service
+    directly is faster, but not necessary: every process accepts every call of `leman.v1`, and forwards it to the service
+    that serves it.
 
-    An error of any call, besides those listed there:
+    Every call of every service can also return this error:
     * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
 
-    Errors of a call that is forwarded to its service, besides those listed there:
-    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+    A call that another service forwards can also return these errors:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the called service cannot reach the one that serves the call, or the outcome of
       the call is unknown; retry the same call after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
-    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
-      service, or set its address as the message says.
-    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
-      says.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the called service does not know the address of the one that serves the call;
+      call that one, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set for the service that serves the call is that of another
+      service; correct it as the message says.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -89,20 +91,21 @@ class InfoServiceAsyncStub(InfoServiceStub):
     """
 
 class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
-    but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+    """Served by every process, so that a caller who knows one address can find the others. Calling the right service
+    directly is faster, but not necessary: every process accepts every call of `leman.v1`, and forwards it to the service
+    that serves it.
 
-    An error of any call, besides those listed there:
+    Every call of every service can also return this error:
     * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
 
-    Errors of a call that is forwarded to its service, besides those listed there:
-    * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+    A call that another service forwards can also return these errors:
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the called service cannot reach the one that serves the call, or the outcome of
       the call is unknown; retry the same call after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
-    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
-      service, or set its address as the message says.
-    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
-      says.
+    * `UNIMPLEMENTED` (NOT_SERVED_HERE): the called service does not know the address of the one that serves the call;
+      call that one, or set its address as the message says.
+    * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set for the service that serves the call is that of another
+      service; correct it as the message says.
     """
 
     @_abc_1.abstractmethod

@@ -66,7 +66,7 @@ class Job(_message.Message):
         STATE_UNSPECIFIED: Job._State.ValueType  # 0
         """Not a valid value."""
         STATE_PENDING: Job._State.ValueType  # 1
-        """Accepted; waits for its turn."""
+        """Accepted; waits to run."""
         STATE_PLANNING: Job._State.ValueType  # 2
         """The planner is at work."""
         STATE_RUNNING: Job._State.ValueType  # 3
@@ -74,17 +74,17 @@ class Job(_message.Message):
         STATE_DONE: Job._State.ValueType  # 4
         """All requested rows are in the table."""
         STATE_DONE_WITH_ERRORS: Job._State.ValueType  # 5
-        """As DONE, except for rows on which the function failed and which the error policy skipped: in this job
-        (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
+        """As DONE, but the function failed on rows that the error policy skipped: in this job (`progress.rows_failed`), or
+        in earlier ones (`progress.rows_failed_before`; `failed_in` lists these jobs).
         """
         STATE_FAILED: Job._State.ValueType  # 6
         """Ended early; `error` says why. Finished work is kept."""
         STATE_CANCELLING: Job._State.ValueType  # 7
-        """Asked to cancel."""
+        """The job is being cancelled."""
         STATE_CANCELLED: Job._State.ValueType  # 8
         """Stopped on request. Finished work is kept."""
         STATE_PAUSING: Job._State.ValueType  # 9
-        """Asked to pause; computed rows are being stored."""
+        """The job is being paused: computed rows are being stored."""
         STATE_PAUSED: Job._State.ValueType  # 10
         """Stopped until it is resumed or cancelled. Finished work is kept."""
 
@@ -94,7 +94,7 @@ class Job(_message.Message):
     STATE_UNSPECIFIED: Job.State.ValueType  # 0
     """Not a valid value."""
     STATE_PENDING: Job.State.ValueType  # 1
-    """Accepted; waits for its turn."""
+    """Accepted; waits to run."""
     STATE_PLANNING: Job.State.ValueType  # 2
     """The planner is at work."""
     STATE_RUNNING: Job.State.ValueType  # 3
@@ -102,17 +102,17 @@ class Job(_message.Message):
     STATE_DONE: Job.State.ValueType  # 4
     """All requested rows are in the table."""
     STATE_DONE_WITH_ERRORS: Job.State.ValueType  # 5
-    """As DONE, except for rows on which the function failed and which the error policy skipped: in this job
-    (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
+    """As DONE, but the function failed on rows that the error policy skipped: in this job (`progress.rows_failed`), or
+    in earlier ones (`progress.rows_failed_before`; `failed_in` lists these jobs).
     """
     STATE_FAILED: Job.State.ValueType  # 6
     """Ended early; `error` says why. Finished work is kept."""
     STATE_CANCELLING: Job.State.ValueType  # 7
-    """Asked to cancel."""
+    """The job is being cancelled."""
     STATE_CANCELLED: Job.State.ValueType  # 8
     """Stopped on request. Finished work is kept."""
     STATE_PAUSING: Job.State.ValueType  # 9
-    """Asked to pause; computed rows are being stored."""
+    """The job is being paused: computed rows are being stored."""
     STATE_PAUSED: Job.State.ValueType  # 10
     """Stopped until it is resumed or cancelled. Finished work is kept."""
 
@@ -176,12 +176,12 @@ class Job(_message.Message):
     retry_of: _builtins.str
     """The job whose failed rows it retries; empty: it is not a retry."""
     queue_position: _builtins.int
-    """Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-    come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-    the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-    Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-    in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-    end in another order.
+    """Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+    priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+    next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+    is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+    assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+    others arrive, or end in another order.
     """
     priority: _builtins.int
     """Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100."""
@@ -256,9 +256,9 @@ class Job(_message.Message):
 
     @_builtins.property
     def failed_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-        that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-        when the job has ended.
+        """Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+        `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+        come first, and only a few are listed. Set when the job has ended.
         """
 
     @_builtins.property
@@ -277,7 +277,7 @@ class Job(_message.Message):
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it first had its turn; unset: not yet."""
+        """When it first started to run; unset: not yet."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
@@ -285,11 +285,11 @@ class Job(_message.Message):
 
     @_builtins.property
     def expected_start_time(self) -> _timestamp_pb2.Timestamp:
-        """The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-        jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-        same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-        of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-        function that never ran, or a refresh. An estimate: it changes with the measurements.
+        """The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+        remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+        the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+        never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+        before it cannot be estimated, such as one whose function never ran, or a refresh.
         """
 
     @_builtins.property
@@ -365,7 +365,7 @@ class Stall(_message.Message):
     fragment_id: _builtins.int
     """The current fragment; unset: none."""
     silent: _builtins.bool
-    """The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one."""
+    """The worker does not respond: it is frozen or disconnected. Its work was handed to another worker."""
     message: _builtins.str
     """A summary as text."""
     @_builtins.property
@@ -374,7 +374,7 @@ class Stall(_message.Message):
 
     @_builtins.property
     def idle_duration(self) -> _duration_pb2.Duration:
-        """For how long."""
+        """For how long it has waited."""
 
     def __init__(
         self,
@@ -418,9 +418,9 @@ class RefreshResult(_message.Message):
     VIEW_VERSION_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     mode: _planner_pb2.RefreshMode.ValueType
-    """How."""
+    """The mode: nothing, incremental or full."""
     reason: _planner_pb2.RefreshReason.ValueType
-    """Why so."""
+    """Why it has this mode."""
     rows_added: _builtins.int
     """Rows added to the view, including those of a first fill."""
     rows_recomputed: _builtins.int
@@ -472,14 +472,14 @@ Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
-    job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
-    the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
-    functions.
+    """Counts of one job, over all executors that ran it. An executor that takes a job over continues from the counts that
+    the previous one stored: when the job began, when it was paused, and, for a refresh, before its commit. Deleted rows
+    are not counted. For a refresh, a row of the view counts once, whatever the number of functions, except that
+    `rows_failed`, `rows_evaluated` and `udf_duration` are sums over the functions.
 
-    A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
-    NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
-    `rows_ready_to_commit` and `rows_committed`.
+    A function either computes a value for a row (`rows_computed`), or it fails and the error policy skips the row, which
+    is then NULL (`rows_failed`). Rows of both kinds are checkpointed and committed, and both count in
+    `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -557,31 +557,29 @@ class Progress(_message.Message):
     ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
     LOAD_DURATION_FIELD_NUMBER: _builtins.int
     rows_total: _builtins.int
-    """Rows of the table's fragments that the job is about."""
+    """Rows of the fragments that the job covers."""
     rows_reused: _builtins.int
-    """Rows that needed nothing."""
+    """Rows that were current and needed no work."""
     rows_planned: _builtins.int
     """Rows to compute, from the plan (an upper bound if there is a filter)."""
     rows_checkpointed: _builtins.int
-    """Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-    functions, each row counts in proportion to its values.
+    """Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+    counts by the fraction of its values that are stored.
     """
     rows_ready_to_commit: _builtins.int
-    """Rows in complete column files that wait for their commit, without those that the filter left out."""
+    """Rows in complete column files that wait to be committed, without rows that the filter left out."""
     rows_committed: _builtins.int
-    """Rows that queries see: those of the column files that the job has committed, without those that the filter left
-    out.
-    """
+    """Rows in column files that the job has committed, which queries see, without rows that the filter left out."""
     rows_skipped: _builtins.int
-    """Rows of the column files that the job has committed that the filter left out."""
+    """Rows in column files that the job has committed, but that the filter left out."""
     rows_failed: _builtins.int
-    """Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-    an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-    falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-    committed. The error policy's `max_errors` is compared with it.
+    """Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+    an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+    never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+    committed. The error policy's `max_errors` limits this number.
     """
     rows_evaluated: _builtins.int
-    """Rows passed to the function, without retries: computed and failed ones."""
+    """Rows passed to the function, computed or failed; a retried row counts once."""
     fragments_planned: _builtins.int
     """Fragments with work."""
     fragments_committed: _builtins.int
@@ -595,14 +593,14 @@ class Progress(_message.Message):
     commits: _builtins.int
     """Number of table versions with the job's commits."""
     rows_computed: _builtins.int
-    """Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe."""
+    """The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored."""
     rows_failed_before: _builtins.int
     """Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
     leaves out: see ExplainPlanResponse.rows_failed_before.
     """
     @_builtins.property
     def udf_duration(self) -> _duration_pb2.Duration:
-        """Time in the function, summed over workers; likewise the next four."""
+        """Time in the function, summed over workers, as are the next four fields."""
 
     @_builtins.property
     def read_duration(self) -> _duration_pb2.Duration:
@@ -744,13 +742,13 @@ class CreateJobRequest(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-        of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-        the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-        kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-        part of the function's version: other values make nothing stale. Under a request id, other values count as another
-        body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-        lists the names.
+        """Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+        and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+        names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+        they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+        are not part of the function's version: other values make nothing stale. A retry under the same request id must
+        have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+        Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
         """
 
     def __init__(
@@ -866,12 +864,12 @@ class ListJobsRequest(_message.Message):
     page_token: _builtins.str
     """`next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page."""
     order: Global___JobOrder.ValueType
-    """Which jobs come first."""
+    """The order of the jobs."""
     include_total_size: _builtins.bool
     """Return in `total_size` the number of jobs on all pages."""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
-        """Only such jobs; unset: all."""
+        """Only jobs that match this filter; unset: all."""
 
     def __init__(
         self,
@@ -1064,9 +1062,9 @@ class WatchJobResponse(_message.Message):
 
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobEvent]:
-        """Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-        the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-        one is called again.
+        """Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+        the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+        one to get them.
         """
 
     def __init__(
@@ -1102,7 +1100,7 @@ class JobEvent(_message.Message):
         KIND_STATE: JobEvent._Kind.ValueType  # 1
         """The job's state changed."""
         KIND_QUEUE: JobEvent._Kind.ValueType  # 2
-        """The job waits for its turn."""
+        """The job waits to run."""
         KIND_PLAN: JobEvent._Kind.ValueType  # 3
         """A plan was made."""
         KIND_COLLECTED: JobEvent._Kind.ValueType  # 4
@@ -1112,7 +1110,7 @@ class JobEvent(_message.Message):
         KIND_ERROR: JobEvent._Kind.ValueType  # 6
         """Something failed."""
         KIND_REPLAN: JobEvent._Kind.ValueType  # 7
-        """The table changed, and the rest of the work is planned again."""
+        """The table changed, and the remaining work is planned again."""
         KIND_WAIT: JobEvent._Kind.ValueType  # 8
         """The job waits for something that is unavailable."""
         KIND_STALL: JobEvent._Kind.ValueType  # 9
@@ -1136,7 +1134,7 @@ class JobEvent(_message.Message):
     KIND_STATE: JobEvent.Kind.ValueType  # 1
     """The job's state changed."""
     KIND_QUEUE: JobEvent.Kind.ValueType  # 2
-    """The job waits for its turn."""
+    """The job waits to run."""
     KIND_PLAN: JobEvent.Kind.ValueType  # 3
     """A plan was made."""
     KIND_COLLECTED: JobEvent.Kind.ValueType  # 4
@@ -1146,7 +1144,7 @@ class JobEvent(_message.Message):
     KIND_ERROR: JobEvent.Kind.ValueType  # 6
     """Something failed."""
     KIND_REPLAN: JobEvent.Kind.ValueType  # 7
-    """The table changed, and the rest of the work is planned again."""
+    """The table changed, and the remaining work is planned again."""
     KIND_WAIT: JobEvent.Kind.ValueType  # 8
     """The job waits for something that is unavailable."""
     KIND_STALL: JobEvent.Kind.ValueType  # 9
@@ -1233,7 +1231,7 @@ class WaitJobResponse(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job(self) -> Global___Job:
-        """The job, which has ended, unless the time was over before."""
+        """The job, which has ended, unless `timeout` passed first."""
 
     def __init__(
         self,
@@ -1287,7 +1285,7 @@ class UpdateJobRequest(_message.Message):
     """Its priority, see CreateJobRequest.priority."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Its labels, all of them."""
+        """All of its labels."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
@@ -1526,7 +1524,7 @@ class CancelJobsResponse(_message.Message):
 
     @_builtins.property
     def jobs_elsewhere(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry."""
+        """Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry."""
 
     def __init__(
         self,
@@ -1916,7 +1914,7 @@ class GroupJobErrorsResponse(_message.Message):
     rows: _builtins.int
     """Number of rows, including those in no group."""
     rows_ungrouped: _builtins.int
-    """Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here."""
+    """The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowErrorGroup]:
         """One page, the largest group first. Among equals, the group that has the row with the lowest address."""
@@ -2023,8 +2021,8 @@ class PreviewFunctionRequest(_message.Message):
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     column: _builtins.str
-    """A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-    named.
+    """A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+    must fit the column. Empty: one of those fields is set.
     """
     sql_expression: _builtins.str
     """A SQL expression over the columns of the table."""
@@ -2150,7 +2148,7 @@ class PreviewFunctionResponse(_message.Message):
     printed_size_bytes: _builtins.int
     """How many bytes it printed."""
     timed_out: _builtins.bool
-    """The timeout passed before all was done."""
+    """The timeout passed before all rows were done."""
     fails: _builtins.bool
     """A backfill would end as FAILED, as the error policy does not skip an error of a row."""
     @_builtins.property
@@ -2167,7 +2165,7 @@ class PreviewFunctionResponse(_message.Message):
 
     @_builtins.property
     def columns_left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Columns whose values are too large to be sent; the output is named like the function."""
+        """Columns whose values are too large to be sent. The output column has the name of the function."""
 
     @_builtins.property
     def json_output_schema(self) -> _types_pb2.JsonArrowSchema:
@@ -2223,11 +2221,11 @@ class PreviewRow(_message.Message):
         STATE_UNSPECIFIED: PreviewRow._State.ValueType  # 0
         """Not a valid value."""
         STATE_COMPUTED: PreviewRow._State.ValueType  # 1
-        """It gave a value, NULL included."""
+        """It returned a value, which may be NULL."""
         STATE_FAILED: PreviewRow._State.ValueType  # 2
         """It failed; a backfill would leave the row NULL, marked as failed, and continue."""
         STATE_FAILS: PreviewRow._State.ValueType  # 3
-        """It failed, and a backfill would end with that."""
+        """It failed, and a backfill would fail because of it."""
         STATE_UNFINISHED: PreviewRow._State.ValueType  # 4
         """The timeout passed before it returned."""
 
@@ -2237,11 +2235,11 @@ class PreviewRow(_message.Message):
     STATE_UNSPECIFIED: PreviewRow.State.ValueType  # 0
     """Not a valid value."""
     STATE_COMPUTED: PreviewRow.State.ValueType  # 1
-    """It gave a value, NULL included."""
+    """It returned a value, which may be NULL."""
     STATE_FAILED: PreviewRow.State.ValueType  # 2
     """It failed; a backfill would leave the row NULL, marked as failed, and continue."""
     STATE_FAILS: PreviewRow.State.ValueType  # 3
-    """It failed, and a backfill would end with that."""
+    """It failed, and a backfill would fail because of it."""
     STATE_UNFINISHED: PreviewRow.State.ValueType  # 4
     """The timeout passed before it returned."""
 
@@ -2259,7 +2257,7 @@ class PreviewRow(_message.Message):
     row_id: _builtins.int
     """Stable row id; unset: the table has none."""
     output: _builtins.str
-    """The output likewise; empty unless the state is COMPUTED."""
+    """The output in the same form; empty unless the state is COMPUTED."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described."""
@@ -2349,8 +2347,8 @@ class PreviewProjection(_message.Message):
 
     @_builtins.property
     def expected_duration(self) -> _duration_pb2.Duration:
-        """`rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-        of batches it is an upper bound: small batches cost more per row.
+        """`rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+        unset. For a function of batches it is an upper bound: small batches cost more per row.
         """
 
     def __init__(

@@ -171,14 +171,14 @@ class JobServiceServicer(object):
     """
 
     def CreateJob(self, request, context):
-        """Accepts a job and returns once it is planned: running, queued (PENDING) if the limit of running jobs is reached, or
-        done if there was little or nothing to do (such as a refresh that appends or evicts few rows and calls no
-        function). An interrupted call leaves no job, or one that runs to its end: a retry with the same request id returns
-        that one.
+        """Accepts a job and returns once it is planned. The job is then running, or queued (PENDING) if the limit of running
+        jobs is reached, or already done if there was little or nothing to do (such as a refresh that appends or evicts few
+        rows and calls no function). If the call is interrupted, the job either was not created or runs to its end: a retry
+        with the same request id returns it.
 
         Errors:
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-        field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+        the field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
         less, or add workers.
@@ -235,12 +235,12 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """Streams the changes of a job. The first message is its current state, further ones come when something changed and
-        at least every 15 seconds, the last one has a terminal state. Every message has the whole job.
+        """Streams the changes of a job. The first message has its current state. Further messages come when something has
+        changed, and at least every 15 seconds. The last message has a terminal state. Every message has the whole job.
 
         If a stream ends before a terminal state, resume it with a new call whose `after_sequence` is the `sequence` of the
-        last message received, also over restarts of services and on any executor. Then no event is repeated, the end of
-        the job is always reported, and `events_missing` says if other events may be missing.
+        last message received. This works on any executor, and after restarts. No event is then repeated, the end of the
+        job is always reported, and `events_missing` says if other events may be missing.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -282,7 +282,7 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Cancels a job. Finished work is kept. Returns the state after the request; ended jobs stay unchanged.
+        """Cancels a job. Finished work is kept. Returns the updated job; an ended job stays unchanged.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -293,11 +293,10 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PauseJob(self, request, context):
-        """Pauses a job. Computed rows are checkpointed first, and complete files are committed, so that nothing is computed
-        again: until then the job is PAUSING, afterwards PAUSED. It releases its turn, its workers and its reservations,
-        and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. Running calls of the function are
-        waited for. A job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job
-        stays unchanged.
+        """Pauses a job. Running calls of the function finish first, computed rows are checkpointed, and complete files are
+        committed, so that nothing is computed again. Meanwhile the job is PAUSING, and then PAUSED. It releases its slot,
+        its workers and its reservations, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A
+        job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job stays unchanged.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -336,8 +335,8 @@ class JobServiceServicer(object):
 
     def DeleteJob(self, request, context):
         """Deletes an ended job from the history, with its stored failed rows. Computed values stay in its table, and
-        checkpoints for later jobs stay too. Its id is not reused, and its request id stays taken. Other jobs may still
-        name it (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
+        checkpoints for later jobs stay too. Its id and its request id are not used again. Other jobs may still refer to it
+        (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
@@ -352,10 +351,10 @@ class JobServiceServicer(object):
         They are found by their state in the table, even if updates or compaction have moved them. A row whose inputs
         changed since counts as not computed, not as failed: a plain backfill computes it.
 
-        With another function, the column has that function from then on. `keep_others` controls the other rows. True: they
-        keep their values and count as current, the function's version is recorded per row, and only rows that failed under
-        the earlier version are computed. False: they are stale, as after CatalogService.AlterColumns, and the job computes
-        them too.
+        With another function, the column has that function from then on. `keep_others` controls the other rows. If true,
+        they keep their values and count as current, and only rows that failed under the earlier version are computed; the
+        version that computed a value is then recorded for each row. If false, they are stale, as after
+        CatalogService.AlterColumns, and the job computes them too.
 
         The job's `where` applies to its retry.
 
@@ -363,16 +362,16 @@ class JobServiceServicer(object):
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
         * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
-        * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
-        given; do what the message says.
+        * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function
+        is given; do what the message says.
         * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and a new table has its name; backfill that one if it is
         meant.
         * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
         again.
         * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
         `keep_others` out.
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-        field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+        the field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
         less, or add workers.
@@ -387,8 +386,8 @@ class JobServiceServicer(object):
         delay, and do what the message says.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
         message says.
-        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-        CreateJob.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+        for CreateJob.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
         another one.
@@ -427,16 +426,16 @@ class JobServiceServicer(object):
 
     def PreviewFunction(self, request, context):
         """Tries a function on a few rows of a table, and returns its results, its errors and its duration. The rows are read,
-        passed to the function and converted as by a job, in a function process of the executor's machine, without Spark.
-        Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
-        registered. Side effects of the function itself do happen.
+        passed to the function and converted as in a job, but in a function process on the executor's machine, without
+        Spark. Nothing is written: no column, no checkpoint, no version and no job. A function that the request defines is
+        not registered. Side effects of the function itself do happen.
 
-        If the function fails on a row, ends its process or does not return, that is not an error of the call: it is
-        reported with the row. Disconnecting ends the function's process.
+        If the function fails on a row, ends its process or does not return, the call succeeds and reports this with the
+        row. If the caller disconnects, the function's process ends.
 
         Errors:
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
-        number is out of its bounds; correct the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or
+        a number is out of its bounds; correct the field that BadRequest names.
         * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set
         up, or not within the preview's timeout; install what it imports, or send its bundle.
         * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed descriptors that its process needs; do what
@@ -448,8 +447,8 @@ class JobServiceServicer(object):
         FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
         (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
-        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-        CreateJob.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+        for CreateJob.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
         less, or add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner set, or is refused by

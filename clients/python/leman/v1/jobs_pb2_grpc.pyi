@@ -62,14 +62,14 @@ class JobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     CreateJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]
-    """Accepts a job and returns once it is planned: running, queued (PENDING) if the limit of running jobs is reached, or
-    done if there was little or nothing to do (such as a refresh that appends or evicts few rows and calls no
-    function). An interrupted call leaves no job, or one that runs to its end: a retry with the same request id returns
-    that one.
+    """Accepts a job and returns once it is planned. The job is then running, or queued (PENDING) if the limit of running
+    jobs is reached, or already done if there was little or nothing to do (such as a refresh that appends or evicts few
+    rows and calls no function). If the call is interrupted, the job either was not created or runs to its end: a retry
+    with the same request id returns it.
 
     Errors:
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+      the field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
       less, or add workers.
@@ -114,12 +114,12 @@ class JobServiceStub:
       the first page.
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_jobs_pb2.WatchJobRequest, _jobs_pb2.WatchJobResponse]
-    """Streams the changes of a job. The first message is its current state, further ones come when something changed and
-    at least every 15 seconds, the last one has a terminal state. Every message has the whole job.
+    """Streams the changes of a job. The first message has its current state. Further messages come when something has
+    changed, and at least every 15 seconds. The last message has a terminal state. Every message has the whole job.
 
     If a stream ends before a terminal state, resume it with a new call whose `after_sequence` is the `sequence` of the
-    last message received, also over restarts of services and on any executor. Then no event is repeated, the end of
-    the job is always reported, and `events_missing` says if other events may be missing.
+    last message received. This works on any executor, and after restarts. No event is then repeated, the end of the
+    job is always reported, and `events_missing` says if other events may be missing.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -149,18 +149,17 @@ class JobServiceStub:
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
     """
     CancelJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobRequest, _jobs_pb2.CancelJobResponse]
-    """Cancels a job. Finished work is kept. Returns the state after the request; ended jobs stay unchanged.
+    """Cancels a job. Finished work is kept. Returns the updated job; an ended job stays unchanged.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
     """
     PauseJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.PauseJobRequest, _jobs_pb2.PauseJobResponse]
-    """Pauses a job. Computed rows are checkpointed first, and complete files are committed, so that nothing is computed
-    again: until then the job is PAUSING, afterwards PAUSED. It releases its turn, its workers and its reservations,
-    and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. Running calls of the function are
-    waited for. A job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job
-    stays unchanged.
+    """Pauses a job. Running calls of the function finish first, computed rows are checkpointed, and complete files are
+    committed, so that nothing is computed again. Meanwhile the job is PAUSING, and then PAUSED. It releases its slot,
+    its workers and its reservations, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A
+    job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job stays unchanged.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -187,8 +186,8 @@ class JobServiceStub:
     """
     DeleteJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.DeleteJobRequest, _jobs_pb2.DeleteJobResponse]
     """Deletes an ended job from the history, with its stored failed rows. Computed values stay in its table, and
-    checkpoints for later jobs stay too. Its id is not reused, and its request id stays taken. Other jobs may still
-    name it (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
+    checkpoints for later jobs stay too. Its id and its request id are not used again. Other jobs may still refer to it
+    (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
@@ -199,10 +198,10 @@ class JobServiceStub:
     They are found by their state in the table, even if updates or compaction have moved them. A row whose inputs
     changed since counts as not computed, not as failed: a plain backfill computes it.
 
-    With another function, the column has that function from then on. `keep_others` controls the other rows. True: they
-    keep their values and count as current, the function's version is recorded per row, and only rows that failed under
-    the earlier version are computed. False: they are stale, as after CatalogService.AlterColumns, and the job computes
-    them too.
+    With another function, the column has that function from then on. `keep_others` controls the other rows. If true,
+    they keep their values and count as current, and only rows that failed under the earlier version are computed; the
+    version that computed a value is then recorded for each row. If false, they are stale, as after
+    CatalogService.AlterColumns, and the job computes them too.
 
     The job's `where` applies to its retry.
 
@@ -210,16 +209,16 @@ class JobServiceStub:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
     * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
-    * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
-      given; do what the message says.
+    * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function
+      is given; do what the message says.
     * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and a new table has its name; backfill that one if it is
       meant.
     * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
       again.
     * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
       `keep_others` out.
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+      the field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
       less, or add workers.
@@ -234,8 +233,8 @@ class JobServiceStub:
       delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
       message says.
-    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-      CreateJob.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+      for CreateJob.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
       another one.
@@ -262,16 +261,16 @@ class JobServiceStub:
     """
     PreviewFunction: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.PreviewFunctionRequest, _jobs_pb2.PreviewFunctionResponse]
     """Tries a function on a few rows of a table, and returns its results, its errors and its duration. The rows are read,
-    passed to the function and converted as by a job, in a function process of the executor's machine, without Spark.
-    Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
-    registered. Side effects of the function itself do happen.
+    passed to the function and converted as in a job, but in a function process on the executor's machine, without
+    Spark. Nothing is written: no column, no checkpoint, no version and no job. A function that the request defines is
+    not registered. Side effects of the function itself do happen.
 
-    If the function fails on a row, ends its process or does not return, that is not an error of the call: it is
-    reported with the row. Disconnecting ends the function's process.
+    If the function fails on a row, ends its process or does not return, the call succeeds and reports this with the
+    row. If the caller disconnects, the function's process ends.
 
     Errors:
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
-      number is out of its bounds; correct the field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or
+      a number is out of its bounds; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set
       up, or not within the preview's timeout; install what it imports, or send its bundle.
     * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed descriptors that its process needs; do what
@@ -283,8 +282,8 @@ class JobServiceStub:
       FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
       (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
-    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-      CreateJob.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+      for CreateJob.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
       less, or add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner set, or is refused by
@@ -331,14 +330,14 @@ class JobServiceAsyncStub(JobServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]  # type: ignore[assignment]
-    """Accepts a job and returns once it is planned: running, queued (PENDING) if the limit of running jobs is reached, or
-    done if there was little or nothing to do (such as a refresh that appends or evicts few rows and calls no
-    function). An interrupted call leaves no job, or one that runs to its end: a retry with the same request id returns
-    that one.
+    """Accepts a job and returns once it is planned. The job is then running, or queued (PENDING) if the limit of running
+    jobs is reached, or already done if there was little or nothing to do (such as a refresh that appends or evicts few
+    rows and calls no function). If the call is interrupted, the job either was not created or runs to its end: a retry
+    with the same request id returns it.
 
     Errors:
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+      the field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
       less, or add workers.
@@ -383,12 +382,12 @@ class JobServiceAsyncStub(JobServiceStub):
       the first page.
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_jobs_pb2.WatchJobRequest, _jobs_pb2.WatchJobResponse]  # type: ignore[assignment]
-    """Streams the changes of a job. The first message is its current state, further ones come when something changed and
-    at least every 15 seconds, the last one has a terminal state. Every message has the whole job.
+    """Streams the changes of a job. The first message has its current state. Further messages come when something has
+    changed, and at least every 15 seconds. The last message has a terminal state. Every message has the whole job.
 
     If a stream ends before a terminal state, resume it with a new call whose `after_sequence` is the `sequence` of the
-    last message received, also over restarts of services and on any executor. Then no event is repeated, the end of
-    the job is always reported, and `events_missing` says if other events may be missing.
+    last message received. This works on any executor, and after restarts. No event is then repeated, the end of the
+    job is always reported, and `events_missing` says if other events may be missing.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -418,18 +417,17 @@ class JobServiceAsyncStub(JobServiceStub):
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
     """
     CancelJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobRequest, _jobs_pb2.CancelJobResponse]  # type: ignore[assignment]
-    """Cancels a job. Finished work is kept. Returns the state after the request; ended jobs stay unchanged.
+    """Cancels a job. Finished work is kept. Returns the updated job; an ended job stays unchanged.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
     """
     PauseJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.PauseJobRequest, _jobs_pb2.PauseJobResponse]  # type: ignore[assignment]
-    """Pauses a job. Computed rows are checkpointed first, and complete files are committed, so that nothing is computed
-    again: until then the job is PAUSING, afterwards PAUSED. It releases its turn, its workers and its reservations,
-    and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. Running calls of the function are
-    waited for. A job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job
-    stays unchanged.
+    """Pauses a job. Running calls of the function finish first, computed rows are checkpointed, and complete files are
+    committed, so that nothing is computed again. Meanwhile the job is PAUSING, and then PAUSED. It releases its slot,
+    its workers and its reservations, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A
+    job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job stays unchanged.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -456,8 +454,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """
     DeleteJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.DeleteJobRequest, _jobs_pb2.DeleteJobResponse]  # type: ignore[assignment]
     """Deletes an ended job from the history, with its stored failed rows. Computed values stay in its table, and
-    checkpoints for later jobs stay too. Its id is not reused, and its request id stays taken. Other jobs may still
-    name it (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
+    checkpoints for later jobs stay too. Its id and its request id are not used again. Other jobs may still refer to it
+    (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
@@ -468,10 +466,10 @@ class JobServiceAsyncStub(JobServiceStub):
     They are found by their state in the table, even if updates or compaction have moved them. A row whose inputs
     changed since counts as not computed, not as failed: a plain backfill computes it.
 
-    With another function, the column has that function from then on. `keep_others` controls the other rows. True: they
-    keep their values and count as current, the function's version is recorded per row, and only rows that failed under
-    the earlier version are computed. False: they are stale, as after CatalogService.AlterColumns, and the job computes
-    them too.
+    With another function, the column has that function from then on. `keep_others` controls the other rows. If true,
+    they keep their values and count as current, and only rows that failed under the earlier version are computed; the
+    version that computed a value is then recorded for each row. If false, they are stale, as after
+    CatalogService.AlterColumns, and the job computes them too.
 
     The job's `where` applies to its retry.
 
@@ -479,16 +477,16 @@ class JobServiceAsyncStub(JobServiceStub):
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
     * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
-    * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
-      given; do what the message says.
+    * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function
+      is given; do what the message says.
     * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and a new table has its name; backfill that one if it is
       meant.
     * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
       again.
     * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
       `keep_others` out.
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+      the field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
       less, or add workers.
@@ -503,8 +501,8 @@ class JobServiceAsyncStub(JobServiceStub):
       delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
       message says.
-    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-      CreateJob.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+      for CreateJob.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
       another one.
@@ -531,16 +529,16 @@ class JobServiceAsyncStub(JobServiceStub):
     """
     PreviewFunction: _aio.UnaryUnaryMultiCallable[_jobs_pb2.PreviewFunctionRequest, _jobs_pb2.PreviewFunctionResponse]  # type: ignore[assignment]
     """Tries a function on a few rows of a table, and returns its results, its errors and its duration. The rows are read,
-    passed to the function and converted as by a job, in a function process of the executor's machine, without Spark.
-    Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
-    registered. Side effects of the function itself do happen.
+    passed to the function and converted as in a job, but in a function process on the executor's machine, without
+    Spark. Nothing is written: no column, no checkpoint, no version and no job. A function that the request defines is
+    not registered. Side effects of the function itself do happen.
 
-    If the function fails on a row, ends its process or does not return, that is not an error of the call: it is
-    reported with the row. Disconnecting ends the function's process.
+    If the function fails on a row, ends its process or does not return, the call succeeds and reports this with the
+    row. If the caller disconnects, the function's process ends.
 
     Errors:
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
-      number is out of its bounds; correct the field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or
+      a number is out of its bounds; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set
       up, or not within the preview's timeout; install what it imports, or send its bundle.
     * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed descriptors that its process needs; do what
@@ -552,8 +550,8 @@ class JobServiceAsyncStub(JobServiceStub):
       FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
       (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
-    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-      CreateJob.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+      for CreateJob.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
       less, or add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner set, or is refused by
@@ -603,14 +601,14 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.CreateJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.CreateJobResponse, _abc.Awaitable[_jobs_pb2.CreateJobResponse]]:
-        """Accepts a job and returns once it is planned: running, queued (PENDING) if the limit of running jobs is reached, or
-        done if there was little or nothing to do (such as a refresh that appends or evicts few rows and calls no
-        function). An interrupted call leaves no job, or one that runs to its end: a retry with the same request id returns
-        that one.
+        """Accepts a job and returns once it is planned. The job is then running, or queued (PENDING) if the limit of running
+        jobs is reached, or already done if there was little or nothing to do (such as a refresh that appends or evicts few
+        rows and calls no function). If the call is interrupted, the job either was not created or runs to its end: a retry
+        with the same request id returns it.
 
         Errors:
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-          field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+          the field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
           less, or add workers.
@@ -673,12 +671,12 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_jobs_pb2.WatchJobResponse], _abc.AsyncIterator[_jobs_pb2.WatchJobResponse]]:
-        """Streams the changes of a job. The first message is its current state, further ones come when something changed and
-        at least every 15 seconds, the last one has a terminal state. Every message has the whole job.
+        """Streams the changes of a job. The first message has its current state. Further messages come when something has
+        changed, and at least every 15 seconds. The last message has a terminal state. Every message has the whole job.
 
         If a stream ends before a terminal state, resume it with a new call whose `after_sequence` is the `sequence` of the
-        last message received, also over restarts of services and on any executor. Then no event is repeated, the end of
-        the job is always reported, and `events_missing` says if other events may be missing.
+        last message received. This works on any executor, and after restarts. No event is then repeated, the end of the
+        job is always reported, and `events_missing` says if other events may be missing.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -726,7 +724,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.CancelJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.CancelJobResponse, _abc.Awaitable[_jobs_pb2.CancelJobResponse]]:
-        """Cancels a job. Finished work is kept. Returns the state after the request; ended jobs stay unchanged.
+        """Cancels a job. Finished work is kept. Returns the updated job; an ended job stays unchanged.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -739,11 +737,10 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.PauseJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.PauseJobResponse, _abc.Awaitable[_jobs_pb2.PauseJobResponse]]:
-        """Pauses a job. Computed rows are checkpointed first, and complete files are committed, so that nothing is computed
-        again: until then the job is PAUSING, afterwards PAUSED. It releases its turn, its workers and its reservations,
-        and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. Running calls of the function are
-        waited for. A job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job
-        stays unchanged.
+        """Pauses a job. Running calls of the function finish first, computed rows are checkpointed, and complete files are
+        committed, so that nothing is computed again. Meanwhile the job is PAUSING, and then PAUSED. It releases its slot,
+        its workers and its reservations, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A
+        job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job stays unchanged.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -788,8 +785,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.DeleteJobResponse, _abc.Awaitable[_jobs_pb2.DeleteJobResponse]]:
         """Deletes an ended job from the history, with its stored failed rows. Computed values stay in its table, and
-        checkpoints for later jobs stay too. Its id is not reused, and its request id stays taken. Other jobs may still
-        name it (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
+        checkpoints for later jobs stay too. Its id and its request id are not used again. Other jobs may still refer to it
+        (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
@@ -806,10 +803,10 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         They are found by their state in the table, even if updates or compaction have moved them. A row whose inputs
         changed since counts as not computed, not as failed: a plain backfill computes it.
 
-        With another function, the column has that function from then on. `keep_others` controls the other rows. True: they
-        keep their values and count as current, the function's version is recorded per row, and only rows that failed under
-        the earlier version are computed. False: they are stale, as after CatalogService.AlterColumns, and the job computes
-        them too.
+        With another function, the column has that function from then on. `keep_others` controls the other rows. If true,
+        they keep their values and count as current, and only rows that failed under the earlier version are computed; the
+        version that computed a value is then recorded for each row. If false, they are stale, as after
+        CatalogService.AlterColumns, and the job computes them too.
 
         The job's `where` applies to its retry.
 
@@ -817,16 +814,16 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
         * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
-        * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
-          given; do what the message says.
+        * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function
+          is given; do what the message says.
         * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and a new table has its name; backfill that one if it is
           meant.
         * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
           again.
         * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
           `keep_others` out.
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-          field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+          the field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
           less, or add workers.
@@ -841,8 +838,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           delay, and do what the message says.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
           message says.
-        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-          CreateJob.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+          for CreateJob.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
           another one.
@@ -887,16 +884,16 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.PreviewFunctionResponse, _abc.Awaitable[_jobs_pb2.PreviewFunctionResponse]]:
         """Tries a function on a few rows of a table, and returns its results, its errors and its duration. The rows are read,
-        passed to the function and converted as by a job, in a function process of the executor's machine, without Spark.
-        Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
-        registered. Side effects of the function itself do happen.
+        passed to the function and converted as in a job, but in a function process on the executor's machine, without
+        Spark. Nothing is written: no column, no checkpoint, no version and no job. A function that the request defines is
+        not registered. Side effects of the function itself do happen.
 
-        If the function fails on a row, ends its process or does not return, that is not an error of the call: it is
-        reported with the row. Disconnecting ends the function's process.
+        If the function fails on a row, ends its process or does not return, the call succeeds and reports this with the
+        row. If the caller disconnects, the function's process ends.
 
         Errors:
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
-          number is out of its bounds; correct the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or
+          a number is out of its bounds; correct the field that BadRequest names.
         * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set
           up, or not within the preview's timeout; install what it imports, or send its bundle.
         * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed descriptors that its process needs; do what
@@ -908,8 +905,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
           (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
-        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-          CreateJob.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+          for CreateJob.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
           less, or add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner set, or is refused by

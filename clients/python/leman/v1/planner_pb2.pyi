@@ -35,14 +35,14 @@ class _OnStaleInputEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnStaleI
     become stale while it runs.
     """
     ON_STALE_INPUT_WARN: _OnStaleInput.ValueType  # 2
-    """It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
-    are stale.
+    """The job computes from the existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these
+    values are stale.
     """
     ON_STALE_INPUT_FIRST: _OnStaleInput.ValueType  # 3
     """The job computes the inputs first, all their rows, and then its column or its view."""
 
 class OnStaleInput(_OnStaleInput, metaclass=_OnStaleInputEnumTypeWrapper):
-    """How a backfill or a refresh treats inputs that are computed columns themselves and not current."""
+    """What happens if an input of a backfill or a refresh is a computed column that is not current."""
 
 ON_STALE_INPUT_UNSPECIFIED: OnStaleInput.ValueType  # 0
 """As ON_STALE_INPUT_ERROR."""
@@ -51,8 +51,8 @@ ON_STALE_INPUT_ERROR: OnStaleInput.ValueType  # 1
 become stale while it runs.
 """
 ON_STALE_INPUT_WARN: OnStaleInput.ValueType  # 2
-"""It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
-are stale.
+"""The job computes from the existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these
+values are stale.
 """
 ON_STALE_INPUT_FIRST: OnStaleInput.ValueType  # 3
 """The job computes the inputs first, all their rows, and then its column or its view."""
@@ -135,7 +135,7 @@ class _RowStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowState.Val
     ROW_STATE_NULL: _RowState.ValueType  # 2
     """As ROW_STATE_COMPUTED, and the value is NULL."""
     ROW_STATE_FAILED: _RowState.ValueType  # 3
-    """The function failed on it; a plain backfill does not retry it, unless the column has got another function since."""
+    """The function failed on it. A plain backfill does not retry it, unless the function of the column was changed since."""
     ROW_STATE_NOT_COMPUTED: _RowState.ValueType  # 4
     """It was never computed, or its value is stale; the next backfill computes it."""
 
@@ -149,7 +149,7 @@ ROW_STATE_COMPUTED: RowState.ValueType  # 1
 ROW_STATE_NULL: RowState.ValueType  # 2
 """As ROW_STATE_COMPUTED, and the value is NULL."""
 ROW_STATE_FAILED: RowState.ValueType  # 3
-"""The function failed on it; a plain backfill does not retry it, unless the column has got another function since."""
+"""The function failed on it. A plain backfill does not retry it, unless the function of the column was changed since."""
 ROW_STATE_NOT_COMPUTED: RowState.ValueType  # 4
 """It was never computed, or its value is stale; the next backfill computes it."""
 Global___RowState: _TypeAlias = RowState  # noqa: Y015
@@ -239,13 +239,13 @@ class _SourceChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sour
     SOURCE_CHANGE_KIND_UNSPECIFIED: _SourceChangeKind.ValueType  # 0
     """Not a valid value."""
     SOURCE_CHANGE_KIND_APPEARED: _SourceChangeKind.ValueType  # 1
-    """It is in the target version only."""
+    """The fragment is in the target version only."""
     SOURCE_CHANGE_KIND_GONE: _SourceChangeKind.ValueType  # 2
-    """It is in the recorded version only."""
+    """The fragment is in the recorded version only."""
     SOURCE_CHANGE_KIND_DELETIONS: _SourceChangeKind.ValueType  # 3
-    """It is in both, with other deleted rows and equal values."""
+    """The fragment is in both versions, with different deleted rows and equal values."""
     SOURCE_CHANGE_KIND_REWRITTEN: _SourceChangeKind.ValueType  # 4
-    """It is in both; a column that the view reads has other data files."""
+    """The fragment is in both versions; a column that the view reads has different data files."""
 
 class SourceChangeKind(_SourceChangeKind, metaclass=_SourceChangeKindEnumTypeWrapper):
     """How a fragment of a view's source differs between two versions, as far as the view reads it."""
@@ -253,13 +253,13 @@ class SourceChangeKind(_SourceChangeKind, metaclass=_SourceChangeKindEnumTypeWra
 SOURCE_CHANGE_KIND_UNSPECIFIED: SourceChangeKind.ValueType  # 0
 """Not a valid value."""
 SOURCE_CHANGE_KIND_APPEARED: SourceChangeKind.ValueType  # 1
-"""It is in the target version only."""
+"""The fragment is in the target version only."""
 SOURCE_CHANGE_KIND_GONE: SourceChangeKind.ValueType  # 2
-"""It is in the recorded version only."""
+"""The fragment is in the recorded version only."""
 SOURCE_CHANGE_KIND_DELETIONS: SourceChangeKind.ValueType  # 3
-"""It is in both, with other deleted rows and equal values."""
+"""The fragment is in both versions, with different deleted rows and equal values."""
 SOURCE_CHANGE_KIND_REWRITTEN: SourceChangeKind.ValueType  # 4
-"""It is in both; a column that the view reads has other data files."""
+"""The fragment is in both versions; a column that the view reads has different data files."""
 Global___SourceChangeKind: _TypeAlias = SourceChangeKind  # noqa: Y015
 
 @_typing.final
@@ -311,9 +311,9 @@ class BackfillSpec(_message.Message):
     column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
     """
     task_shuffle_diversity: _builtins.int
-    """Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-    visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-    remaining rows next.
+    """Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+    is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+    with the most remaining rows comes next.
     """
     optimize_indices: _builtins.bool
     """Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices."""
@@ -715,7 +715,7 @@ Global___ExplainPlanResponse: _TypeAlias = ExplainPlanResponse  # noqa: Y015
 
 @_typing.final
 class FragmentDecision(_message.Message):
-    """The work for one fragment. Ranges are physical offsets, which include deleted rows."""
+    """The work for one fragment. Ranges are physical offsets, which also count deleted rows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -817,7 +817,7 @@ class GetRowStatesResponse(_message.Message):
     version: _builtins.int
     """The version of the table."""
     rows_computed: _builtins.int
-    """Rows with a value that the function gave, NULL or not."""
+    """Rows with a value that the function computed, which may be NULL."""
     rows_null: _builtins.int
     """Of these, rows whose value is NULL."""
     rows_failed: _builtins.int
@@ -829,11 +829,11 @@ class GetRowStatesResponse(_message.Message):
     next_page_token: _builtins.str
     """For the next page; empty: this was the last."""
     rows_checkpointed: _builtins.int
-    """Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-    and the function is not called for them again.
+    """The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+    these values yet, and the function is not called for these rows again.
     """
     rows_ready_to_commit: _builtins.int
-    """Of the rows that are not computed, those in finished column files that only have to be committed."""
+    """The part of the rows that are not computed that is in finished column files and only has to be committed."""
     @_builtins.property
     def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptRows]:
         """Of the computed rows, those with values of earlier versions that the column keeps."""
@@ -886,7 +886,7 @@ class RefreshSpec(_message.Message):
         POLICY_AUTO: RefreshSpec._Policy.ValueType  # 1
         """Incremental if that is possible."""
         POLICY_INCREMENTAL: RefreshSpec._Policy.ValueType  # 2
-        """Refuse if it is not: FULL_REFRESH_NEEDED."""
+        """Incremental; the refresh is refused if that is not possible: FULL_REFRESH_NEEDED."""
         POLICY_FULL: RefreshSpec._Policy.ValueType  # 3
         """Compute every row again."""
 
@@ -898,7 +898,7 @@ class RefreshSpec(_message.Message):
     POLICY_AUTO: RefreshSpec.Policy.ValueType  # 1
     """Incremental if that is possible."""
     POLICY_INCREMENTAL: RefreshSpec.Policy.ValueType  # 2
-    """Refuse if it is not: FULL_REFRESH_NEEDED."""
+    """Incremental; the refresh is refused if that is not possible: FULL_REFRESH_NEEDED."""
     POLICY_FULL: RefreshSpec.Policy.ValueType  # 3
     """Compute every row again."""
 

@@ -36,8 +36,8 @@ class CreateTableRequest(_message.Message):
     blob column.
     """
     stable_row_ids: _builtins.bool
-    """Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-    an update or a compaction.
+    """Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+    after an update or a compaction.
     """
     request_id: _builtins.str
     """Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
@@ -281,8 +281,8 @@ class UpdateRowsRequest(_message.Message):
     where: _builtins.str
     """Rows for which this SQL is true get the values; `true`: all rows."""
     values: _builtins.bytes
-    """The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
-    without `expressions`.
+    """Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
+    Can be combined with `expressions`.
     """
     request_id: _builtins.str
     """Chosen by the caller; remembered like that of AppendRowsHeader."""
@@ -830,7 +830,9 @@ class ReadRowsRequest(_message.Message):
     tag: _builtins.str
     """A tag of the table."""
     batch_size: _builtins.int
-    """Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller."""
+    """Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches of about 4 MB, or of one row if that is
+    larger.
+    """
     with_row_id: _builtins.bool
     """Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids)."""
     with_row_address: _builtins.bool
@@ -841,10 +843,11 @@ class ReadRowsRequest(_message.Message):
     """
     include_checkpointed: _builtins.bool
     """Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
-    finished files replace those in the latest version, if the column's current function, or one whose values the
-    column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
-    then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
-    and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+    finished files replace those in the latest version, if they were computed from the row's current inputs, by the
+    column's current function or by one whose values the column keeps. If several values or failures of a row are
+    stored, the latest value is shown; a row that only has failures is NULL. `where` applies to these values, too. It
+    works while a job runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call
+    starts over.
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:

@@ -61,24 +61,25 @@ class TableServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TableServiceAsyncStub: ...
     ReadRows: _grpc.UnaryStreamMultiCallable[_tables_pb2.ReadRowsRequest, _tables_pb2.ReadRowsResponse]
-    """The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
-    queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
-    ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
-    reader.
+    """Streams the rows of a table or view in one version, in their order. Of a view, it returns only rows with values,
+    and only the columns that queries show. The concatenated bytes of all messages are one Arrow IPC stream. A message
+    has at most 1 MiB of it, and may end within a record batch. The memory of a call is bounded, whatever the size of
+    the table and the speed of the reader.
 
-    To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
-    read. A call with `include_checkpointed` starts over.
+    To continue an interrupted call, send another one with the version and the incarnation of the first message, and
+    with the number of rows read as its offset. A call with `include_checkpointed` cannot be continued: it starts over.
 
     Errors:
-    * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
-      column is named twice; correct the field that BadRequest names.
-    * `INVALID_ARGUMENT` (BAD_REQUEST): `tag` is empty, or a version or tag comes with `include_checkpointed`, which reads
-      the latest version; correct the field that BadRequest names.
-    * `FAILED_PRECONDITION` (IS_A_VIEW): `include_checkpointed` is set, and the rows of a view appear with its refreshes.
-    * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version (any more), or no such tag; name one
-      that it has.
-    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
-      that the message lists.
+    * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or
+      a column is named twice; correct the field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST): `tag` is empty, or a version or tag comes with `include_checkpointed`, which
+      reads the latest version; correct the field that BadRequest names.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): `include_checkpointed` is set, and the rows of a view appear with its
+      refreshes.
+    * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version (any more), or no such tag; name
+      one that it has.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of
+      those that the message lists.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
@@ -111,9 +112,9 @@ class TableServiceStub:
     """
     AppendRows: _grpc.StreamUnaryMultiCallable[_tables_pb2.AppendRowsRequest, _tables_pb2.AppendRowsResponse]
     """Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
-    concatenated bytes of all others are one Arrow IPC stream with its end mark. Missing columns, such as computed
-    ones, become NULL; the next backfill computes the latter. Values are cast if none is lost (int32 → int64, text in a
-    dictionary → text). A call that ends early changes nothing, and its data is removed.
+    concatenated bytes of all others are one Arrow IPC stream with its end marker. Missing columns become NULL; the
+    next backfill computes those that are computed columns. Values are cast if nothing is lost (int32 → int64, text in
+    a dictionary → text). A call that ends early changes nothing, and its data is removed.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
@@ -167,13 +168,13 @@ class TableServiceStub:
     UpdateRows: _grpc.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]
     """Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
     fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
-    changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
-    computed columns of these rows. Other commits of the table wait meanwhile.
+    changed column, directly or not, become NULL there, and the next backfill computes them. It also computes the other
+    computed columns of these rows, because the rows have moved. Other commits of the table wait meanwhile.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
-      filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-      row; fix the field that BadRequest names.
+    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty,
+      the filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of
+      one row; fix the field that BadRequest names.
     * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
       row; make it valid for all of them.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -199,8 +200,8 @@ class TableServiceStub:
     MergeRows: _grpc.StreamUnaryMultiCallable[_tables_pb2.MergeRowsRequest, _tables_pb2.MergeRowsResponse]
     """Merges rows with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in one
     version of the table, once the stream has ended. The stream is that of AppendRows. An updated row moves, as in
-    UpdateRows, and keeps the values of missing columns; in an inserted row these are NULL. A NULL key matches no
-    other. Other commits of the table wait during the merge.
+    UpdateRows, and keeps its values in columns that are missing from the stream; in an inserted row these columns are
+    NULL. A NULL key matches no other. Other commits of the table wait during the merge.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
@@ -248,10 +249,10 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     """
     RenameTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.RenameTableRequest, _tables_pb2.RenameTableResponse]
-    """Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
-    and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
-    be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
-    with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
+    """Renames a table in its database, atomically: it always has exactly one of the two names. Its versions, row ids and
+    computed values stay. References to the old name are not updated. Jobs stay in the history under the old name and
+    cannot be retried. Checkpoints of unfinished backfills are not used under the new name: their rows are computed
+    again. With `force`, running jobs fail, and views of the table keep their rows but cannot be refreshed any more.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
@@ -297,9 +298,9 @@ class TableServiceStub:
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropColumnsRequest, _tables_pb2.DropColumnsResponse]
-    """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
-    computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
-    refreshed any more, and jobs that compute one fail.
+    """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With
+    `force`, computed columns that read a dropped column keep their values but cannot be computed any more, views that
+    read one cannot be refreshed any more, and jobs that compute one fail.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
@@ -322,14 +323,16 @@ class TableServiceStub:
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     AlterPlainColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]
-    """Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
-    a new name; views know columns by name. For another type all values of the column are rewritten, while other
-    commits of the table wait; a computed column keeps its type.
+    """Changes names, types, or nullability of columns: all of them or none. A renamed column stays an input of the
+    computed columns that read it, and keeps its checkpoints, but a view that reads it no longer finds it. To change a
+    type, all values of the column are rewritten, while other commits of the table wait. The type of a computed column
+    cannot be changed.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
       without a change, or an invalid name or type; correct the field that BadRequest names.
-    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new
+      name.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
       says.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
@@ -383,24 +386,25 @@ class TableServiceAsyncStub(TableServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ReadRows: _aio.UnaryStreamMultiCallable[_tables_pb2.ReadRowsRequest, _tables_pb2.ReadRowsResponse]  # type: ignore[assignment]
-    """The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
-    queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
-    ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
-    reader.
+    """Streams the rows of a table or view in one version, in their order. Of a view, it returns only rows with values,
+    and only the columns that queries show. The concatenated bytes of all messages are one Arrow IPC stream. A message
+    has at most 1 MiB of it, and may end within a record batch. The memory of a call is bounded, whatever the size of
+    the table and the speed of the reader.
 
-    To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
-    read. A call with `include_checkpointed` starts over.
+    To continue an interrupted call, send another one with the version and the incarnation of the first message, and
+    with the number of rows read as its offset. A call with `include_checkpointed` cannot be continued: it starts over.
 
     Errors:
-    * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
-      column is named twice; correct the field that BadRequest names.
-    * `INVALID_ARGUMENT` (BAD_REQUEST): `tag` is empty, or a version or tag comes with `include_checkpointed`, which reads
-      the latest version; correct the field that BadRequest names.
-    * `FAILED_PRECONDITION` (IS_A_VIEW): `include_checkpointed` is set, and the rows of a view appear with its refreshes.
-    * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version (any more), or no such tag; name one
-      that it has.
-    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
-      that the message lists.
+    * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or
+      a column is named twice; correct the field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_REQUEST): `tag` is empty, or a version or tag comes with `include_checkpointed`, which
+      reads the latest version; correct the field that BadRequest names.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): `include_checkpointed` is set, and the rows of a view appear with its
+      refreshes.
+    * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version (any more), or no such tag; name
+      one that it has.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of
+      those that the message lists.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
@@ -433,9 +437,9 @@ class TableServiceAsyncStub(TableServiceStub):
     """
     AppendRows: _aio.StreamUnaryMultiCallable[_tables_pb2.AppendRowsRequest, _tables_pb2.AppendRowsResponse]  # type: ignore[assignment]
     """Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
-    concatenated bytes of all others are one Arrow IPC stream with its end mark. Missing columns, such as computed
-    ones, become NULL; the next backfill computes the latter. Values are cast if none is lost (int32 → int64, text in a
-    dictionary → text). A call that ends early changes nothing, and its data is removed.
+    concatenated bytes of all others are one Arrow IPC stream with its end marker. Missing columns become NULL; the
+    next backfill computes those that are computed columns. Values are cast if nothing is lost (int32 → int64, text in
+    a dictionary → text). A call that ends early changes nothing, and its data is removed.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
@@ -489,13 +493,13 @@ class TableServiceAsyncStub(TableServiceStub):
     UpdateRows: _aio.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]  # type: ignore[assignment]
     """Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
     fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
-    changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
-    computed columns of these rows. Other commits of the table wait meanwhile.
+    changed column, directly or not, become NULL there, and the next backfill computes them. It also computes the other
+    computed columns of these rows, because the rows have moved. Other commits of the table wait meanwhile.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
-      filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-      row; fix the field that BadRequest names.
+    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty,
+      the filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of
+      one row; fix the field that BadRequest names.
     * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
       row; make it valid for all of them.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -521,8 +525,8 @@ class TableServiceAsyncStub(TableServiceStub):
     MergeRows: _aio.StreamUnaryMultiCallable[_tables_pb2.MergeRowsRequest, _tables_pb2.MergeRowsResponse]  # type: ignore[assignment]
     """Merges rows with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in one
     version of the table, once the stream has ended. The stream is that of AppendRows. An updated row moves, as in
-    UpdateRows, and keeps the values of missing columns; in an inserted row these are NULL. A NULL key matches no
-    other. Other commits of the table wait during the merge.
+    UpdateRows, and keeps its values in columns that are missing from the stream; in an inserted row these columns are
+    NULL. A NULL key matches no other. Other commits of the table wait during the merge.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
@@ -570,10 +574,10 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     """
     RenameTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.RenameTableRequest, _tables_pb2.RenameTableResponse]  # type: ignore[assignment]
-    """Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
-    and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
-    be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
-    with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
+    """Renames a table in its database, atomically: it always has exactly one of the two names. Its versions, row ids and
+    computed values stay. References to the old name are not updated. Jobs stay in the history under the old name and
+    cannot be retried. Checkpoints of unfinished backfills are not used under the new name: their rows are computed
+    again. With `force`, running jobs fail, and views of the table keep their rows but cannot be refreshed any more.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
@@ -619,9 +623,9 @@ class TableServiceAsyncStub(TableServiceStub):
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropColumnsRequest, _tables_pb2.DropColumnsResponse]  # type: ignore[assignment]
-    """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
-    computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
-    refreshed any more, and jobs that compute one fail.
+    """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With
+    `force`, computed columns that read a dropped column keep their values but cannot be computed any more, views that
+    read one cannot be refreshed any more, and jobs that compute one fail.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
@@ -644,14 +648,16 @@ class TableServiceAsyncStub(TableServiceStub):
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     AlterPlainColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]  # type: ignore[assignment]
-    """Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
-    a new name; views know columns by name. For another type all values of the column are rewritten, while other
-    commits of the table wait; a computed column keeps its type.
+    """Changes names, types, or nullability of columns: all of them or none. A renamed column stays an input of the
+    computed columns that read it, and keeps its checkpoints, but a view that reads it no longer finds it. To change a
+    type, all values of the column are rewritten, while other commits of the table wait. The type of a computed column
+    cannot be changed.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
       without a change, or an invalid name or type; correct the field that BadRequest names.
-    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new
+      name.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
       says.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
@@ -708,24 +714,25 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.ReadRowsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tables_pb2.ReadRowsResponse], _abc.AsyncIterator[_tables_pb2.ReadRowsResponse]]:
-        """The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
-        queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
-        ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
-        reader.
+        """Streams the rows of a table or view in one version, in their order. Of a view, it returns only rows with values,
+        and only the columns that queries show. The concatenated bytes of all messages are one Arrow IPC stream. A message
+        has at most 1 MiB of it, and may end within a record batch. The memory of a call is bounded, whatever the size of
+        the table and the speed of the reader.
 
-        To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
-        read. A call with `include_checkpointed` starts over.
+        To continue an interrupted call, send another one with the version and the incarnation of the first message, and
+        with the number of rows read as its offset. A call with `include_checkpointed` cannot be continued: it starts over.
 
         Errors:
-        * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
-          column is named twice; correct the field that BadRequest names.
-        * `INVALID_ARGUMENT` (BAD_REQUEST): `tag` is empty, or a version or tag comes with `include_checkpointed`, which reads
-          the latest version; correct the field that BadRequest names.
-        * `FAILED_PRECONDITION` (IS_A_VIEW): `include_checkpointed` is set, and the rows of a view appear with its refreshes.
-        * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version (any more), or no such tag; name one
-          that it has.
-        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
-          that the message lists.
+        * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or
+          a column is named twice; correct the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST): `tag` is empty, or a version or tag comes with `include_checkpointed`, which
+          reads the latest version; correct the field that BadRequest names.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): `include_checkpointed` is set, and the rows of a view appear with its
+          refreshes.
+        * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version (any more), or no such tag; name
+          one that it has.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of
+          those that the message lists.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
@@ -770,9 +777,9 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.AppendRowsResponse, _abc.Awaitable[_tables_pb2.AppendRowsResponse]]:
         """Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
-        concatenated bytes of all others are one Arrow IPC stream with its end mark. Missing columns, such as computed
-        ones, become NULL; the next backfill computes the latter. Values are cast if none is lost (int32 → int64, text in a
-        dictionary → text). A call that ends early changes nothing, and its data is removed.
+        concatenated bytes of all others are one Arrow IPC stream with its end marker. Missing columns become NULL; the
+        next backfill computes those that are computed columns. Values are cast if nothing is lost (int32 → int64, text in
+        a dictionary → text). A call that ends early changes nothing, and its data is removed.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
@@ -838,13 +845,13 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tables_pb2.UpdateRowsResponse, _abc.Awaitable[_tables_pb2.UpdateRowsResponse]]:
         """Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
         fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
-        changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
-        computed columns of these rows. Other commits of the table wait meanwhile.
+        changed column, directly or not, become NULL there, and the next backfill computes them. It also computes the other
+        computed columns of these rows, because the rows have moved. Other commits of the table wait meanwhile.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
-          filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-          row; fix the field that BadRequest names.
+        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty,
+          the filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of
+          one row; fix the field that BadRequest names.
         * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
           row; make it valid for all of them.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -876,8 +883,8 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tables_pb2.MergeRowsResponse, _abc.Awaitable[_tables_pb2.MergeRowsResponse]]:
         """Merges rows with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in one
         version of the table, once the stream has ended. The stream is that of AppendRows. An updated row moves, as in
-        UpdateRows, and keeps the values of missing columns; in an inserted row these are NULL. A NULL key matches no
-        other. Other commits of the table wait during the merge.
+        UpdateRows, and keeps its values in columns that are missing from the stream; in an inserted row these columns are
+        NULL. A NULL key matches no other. Other commits of the table wait during the merge.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
@@ -937,10 +944,10 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.RenameTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.RenameTableResponse, _abc.Awaitable[_tables_pb2.RenameTableResponse]]:
-        """Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
-        and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
-        be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
-        with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
+        """Renames a table in its database, atomically: it always has exactly one of the two names. Its versions, row ids and
+        computed values stay. References to the old name are not updated. Jobs stay in the history under the old name and
+        cannot be retried. Checkpoints of unfinished backfills are not used under the new name: their rows are computed
+        again. With `force`, running jobs fail, and views of the table keep their rows but cannot be refreshed any more.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
@@ -998,9 +1005,9 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.DropColumnsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.DropColumnsResponse, _abc.Awaitable[_tables_pb2.DropColumnsResponse]]:
-        """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
-        computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
-        refreshed any more, and jobs that compute one fail.
+        """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With
+        `force`, computed columns that read a dropped column keep their values but cannot be computed any more, views that
+        read one cannot be refreshed any more, and jobs that compute one fail.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
@@ -1029,14 +1036,16 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.AlterPlainColumnsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.AlterPlainColumnsResponse, _abc.Awaitable[_tables_pb2.AlterPlainColumnsResponse]]:
-        """Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
-        a new name; views know columns by name. For another type all values of the column are rewritten, while other
-        commits of the table wait; a computed column keeps its type.
+        """Changes names, types, or nullability of columns: all of them or none. A renamed column stays an input of the
+        computed columns that read it, and keeps its checkpoints, but a view that reads it no longer finds it. To change a
+        type, all values of the column are rewritten, while other commits of the table wait. The type of a computed column
+        cannot be changed.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
           without a change, or an invalid name or type; correct the field that BadRequest names.
-        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new
+          name.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
           says.
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another

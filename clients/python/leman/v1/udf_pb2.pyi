@@ -131,9 +131,9 @@ class UdfDefinition(_message.Message):
     entrypoint: _builtins.str
     """`package.module:name`, installed on every worker; no part of the name begins with two underscores."""
     sql_expression: _builtins.str
-    """For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-    listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-    value is an error `SqlError`, never retried.
+    """For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+    functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+    without a value is an error `SqlError`, which is never retried.
     """
     stateful: _builtins.bool
     """True if the code is a class that is built once per worker process and then called."""
@@ -141,8 +141,7 @@ class UdfDefinition(_message.Message):
     """The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses."""
     source: _builtins.str
     """The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-    is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-    it.
+    is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
     """
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -162,7 +161,7 @@ class UdfDefinition(_message.Message):
 
     @_builtins.property
     def error_policy(self) -> Global___ErrorPolicy:
-        """What happens to rows for which it raises."""
+        """What happens to rows for which it raises an exception."""
 
     @_builtins.property
     def call_timeout(self) -> _duration_pb2.Duration:
@@ -285,9 +284,9 @@ class RemoteFunction(_message.Message):
     """Its name on the servers; empty: its name here."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-        of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-        registered under the same version.
+        """Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+        this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+        can register other addresses under the same version.
         """
 
     def __init__(
@@ -377,10 +376,11 @@ Global___CheckpointBounds: _TypeAlias = CheckpointBounds  # noqa: Y015
 
 @_typing.final
 class ErrorPolicy(_message.Message):
-    """What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
-    row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
-    timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
-    raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
+    """What to do when the function raises an exception: the first rule that matches it applies; if none matches, the job
+    fails. A row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the
+    function's timeout as raising `UdfTimeout`, one on which the server of a remote function breaks the connection three
+    times as raising `FunctionLost`, a subclass of `WorkerLost`. Rules for all exceptions, and for `Exception`, match
+    these too.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -68,8 +68,8 @@ export type RegisterUdfRequest = Message<"leman.v1.RegisterUdfRequest"> & {
   definition?: UdfDefinition | undefined;
 
   /**
-   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-   * not fit into a message by UploadBundle first.
+   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+   * into a message, store it with UploadBundle first.
    *
    * @generated from field: bytes bundle = 3;
    */
@@ -389,7 +389,7 @@ export type NewColumn = Message<"leman.v1.NewColumn"> & {
   name: string;
 
   /**
-   * The function. Exactly one of both is set.
+   * The function: exactly one of these two fields.
    *
    * @generated from oneof leman.v1.NewColumn.function
    */
@@ -450,10 +450,10 @@ export type ColumnAlteration = Message<"leman.v1.ColumnAlteration"> & {
   column?: NewColumn | undefined;
 
   /**
-   * Values that the column's functions have computed stay current, and are distinguished from then on (see
-   * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-   * jobs have stored count as computed, although no version of the table has them. The new function must have the same
-   * inputs. If false, the values are stale, also those that were kept before.
+   * Values that earlier functions of the column computed stay current, and are counted separately (see
+   * ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+   * unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+   * have the same inputs. If false, the values are stale, also those that were kept before.
    *
    * @generated from field: bool keep_values = 2;
    */
@@ -523,8 +523,8 @@ export type ColumnOutcome = Message<"leman.v1.ColumnOutcome"> & {
   udf?: UdfRef | undefined;
 
   /**
-   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-   * follows: these were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+   * are unset: only the first response has them.
    *
    * @generated from field: leman.v1.UdfRef udf_before = 4;
    */
@@ -546,37 +546,38 @@ export type ColumnOutcome = Message<"leman.v1.ColumnOutcome"> & {
   rowsStale: bigint;
 
   /**
-   * Further rows that it computes: those without a value.
+   * Rows without a value, which the next backfill computes as well.
    *
    * @generated from field: int64 rows_not_computed = 7;
    */
   rowsNotComputed: bigint;
 
   /**
-   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+   * the column was never backfilled.
    *
    * @generated from field: google.protobuf.Duration expected_duration = 8;
    */
   expectedDuration?: Duration | undefined;
 
   /**
-   * A one-sentence summary of all of this.
+   * A one-sentence summary of this message.
    *
    * @generated from field: string summary = 9;
    */
   summary: string;
 
   /**
-   * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-   * ON_CHANGE_KEEP keeps these, too.
+   * Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+   * again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
    *
    * @generated from field: int64 rows_stored = 10;
    */
   rowsStored: bigint;
 
   /**
-   * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-   * with ON_CHANGE_KEEP or `keep_values`.
+   * The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+   * or `keep_values` would have kept.
    *
    * @generated from field: int64 rows_lost = 11;
    */
@@ -689,7 +690,7 @@ export type AlterColumnsResponse = Message<"leman.v1.AlterColumnsResponse"> & {
 
   /**
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    *
    * @generated from field: repeated leman.v1.ColumnOutcome columns = 2;
    */
@@ -1389,7 +1390,7 @@ export type MaterializedView = Message<"leman.v1.MaterializedView"> & {
   version: bigint;
 
   /**
-   * Its contents, with everything resolved.
+   * Its query, with the function versions and input columns that it uses.
    *
    * @generated from field: leman.v1.ViewQuery query = 4;
    */
@@ -1445,8 +1446,8 @@ export type MaterializedView = Message<"leman.v1.MaterializedView"> & {
   jsonSchema?: JsonArrowSchema | undefined;
 
   /**
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    *
    * @generated from field: repeated string stale_columns = 12;
    */
@@ -1475,8 +1476,9 @@ export enum OnChange {
   UNSPECIFIED = 0,
 
   /**
-   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-   * column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
+   * A column with the same definition stays. If the definition differs, the request is refused: FAILED_PRECONDITION
+   * (COLUMN_CHANGED). A column without any computed value gets the new definition, as with ON_CHANGE_UPDATE, because no
+   * value is lost.
    *
    * @generated from enum value: ON_CHANGE_ERROR = 1;
    */
@@ -1571,14 +1573,15 @@ export const RowReferenceSchema: GenEnum<RowReference> = /*@__PURE__*/
  */
 export const CatalogService: GenService<{
   /**
-   * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+   * Stores a function under its name and version. A call with the same definition succeeds again. Its options
    * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
    * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
    * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
    *
-   * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
-   * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
-   * agree with them. Other addresses may be set under the same version.
+   * For a remote function, the planner requests descriptions from its servers. At least one server must answer, and all
+   * that answer must describe the same function. Parts that the definition omits (`version`, `input_columns`, the
+   * schemas) are filled from the description, and parts that it has must be equal to it. You can change the addresses
+   * under the same version.
    *
    * Errors:
    * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
@@ -1612,17 +1615,18 @@ export const CatalogService: GenService<{
     output: typeof RegisterUdfResponseSchema;
   },
   /**
-   * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
-   * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
-   * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
-   * waiting for the rest of the stream. A bundle that no function names stays, unused.
+   * Stores a bundle, so that RegisterUdf can omit it. The first message is a header; the others have the bytes, in
+   * pieces that fit into a message, such as 1 MiB. The bundle is stored only after all bytes have arrived and match the
+   * size and digest in the header. If it is stored already, the call returns at once, without waiting for the rest of
+   * the stream. A bundle that no function uses is not removed.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
    *   no size or no sha256; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
    * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
-   * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
+   * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that
+   *   do.
    * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
    * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
    *   RetryInfo's delay.
@@ -1637,8 +1641,8 @@ export const CatalogService: GenService<{
     output: typeof UploadBundleResponseSchema;
   },
   /**
-   * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
-   * in the store is refused here and wherever it is used.
+   * One function. Without a version: the one registered last. Stored definitions have a digest. A definition that was
+   * modified in the store is refused, here and in every other call.
    *
    * Errors:
    * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
@@ -1668,13 +1672,14 @@ export const CatalogService: GenService<{
     output: typeof ListUdfsResponseSchema;
   },
   /**
-   * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
-   * read another one of the request.
+   * Adds computed columns, which are NULL at first and need no data file. Validates everything first, and then adds all
+   * of them or none. A column may read another column of the same request.
    *
-   * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
-   * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
-   * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
-   * completes it. Options of a function, such as its error policy, are not part of the definition.
+   * With `on_change`, the request declares what the columns should be, and can be repeated: existing computed columns
+   * with the same definition stay unchanged. Columns with a different definition (another function or version, other
+   * inputs, another expression) are changed in a separate version of the table, after the new columns were added. If
+   * this second step fails, repeat the call to complete it. Options of a function, such as its error policy, are not
+   * part of the definition.
    *
    * Errors:
    * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
@@ -1872,8 +1877,8 @@ export const CatalogService: GenService<{
     output: typeof GetMaterializedViewResponseSchema;
   },
   /**
-   * The views of a database, by name. A database does not know which of its tables are views: they are checked one
-   * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+   * The views of a database, by name. A database does not record which of its tables are views, so a call checks at
+   * most 256 tables, one after the other. A page may therefore have fewer views than requested, or none, although more
    * follow. Only an empty `next_page_token` marks the end.
    *
    * Errors:
@@ -1888,14 +1893,15 @@ export const CatalogService: GenService<{
     output: typeof ListMaterializedViewsResponseSchema;
   },
   /**
-   * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
-   * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
-   * computes it for every row, and no other column. A column that gets back the version that computed its values is not
-   * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
+   * Gives function columns of a view other functions or other inputs: all named ones, or none. The view keeps its
+   * values, rows and source version. A changed column is stale (MaterializedView.stale_columns) until the next refresh,
+   * which computes this column for every row, and no other columns. A column that gets back the function version that
+   * computed its values is no longer stale. In a view without values nothing is stale: its first fill uses the new
+   * functions.
    *
-   * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
-   * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
-   * the number of rows in a fragment one of each refresh.
+   * Nothing else in a view's query can be altered: for another filter, limit, order or SQL expression, create another
+   * view. How failed rows are treated is an option of the function (RegisterUdf); the number of rows in a fragment is
+   * an option of each refresh.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
@@ -1906,8 +1912,8 @@ export const CatalogService: GenService<{
    * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
    *   computed.
-   * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
-   *   `input_columns`.
+   * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others
+   *   in `input_columns`.
    * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
    * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
    *   type; create another view.

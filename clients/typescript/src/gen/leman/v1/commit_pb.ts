@@ -259,9 +259,9 @@ export type CollectGarbageRequest = Message<"leman.v1.CollectGarbageRequest"> & 
   table?: TableRef | undefined;
 
   /**
-   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-   * writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+   * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+   * only if nothing writes to the table now.
    *
    * @generated from field: google.protobuf.Duration older_than = 2;
    */
@@ -485,7 +485,7 @@ export type StoredFile = Message<"leman.v1.StoredFile"> & {
   fragmentId?: bigint | undefined;
 
   /**
-   * The rows that it covers; unset where it is not a checkpoint of a range.
+   * The rows that it covers; unset if it is not a checkpoint of a range.
    *
    * @generated from field: leman.v1.RowRange range = 11;
    */
@@ -548,7 +548,7 @@ export enum StoredFile_Kind {
   DAMAGED = 4,
 
   /**
-   * The rest of a file whose writer died.
+   * A partial file whose writer died.
    *
    * @generated from enum value: KIND_UNFINISHED = 5;
    */
@@ -582,15 +582,15 @@ export enum StoredFile_Use {
   UNSPECIFIED = 0,
 
   /**
-   * An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
-   * removes the column file that shows this too.
+   * An unfinished fragment can reuse it. Or it shows which rows of a partly computed fragment are computed; the
+   * column file shows this too, but a compaction removes that file.
    *
    * @generated from enum value: USE_OPEN = 1;
    */
   OPEN = 1,
 
   /**
-   * Nothing is known.
+   * Its use is not known.
    *
    * @generated from enum value: USE_UNKNOWN = 2;
    */
@@ -611,7 +611,7 @@ export enum StoredFile_Use {
   NO_COLUMN = 4,
 
   /**
-   * It is of another function or version than its column, or of this table under another path.
+   * It was computed by another function or version than the column's, or for this table at another path.
    *
    * @generated from enum value: USE_OTHER_FUNCTION = 5;
    */
@@ -625,7 +625,7 @@ export enum StoredFile_Use {
   NO_SOURCES = 6,
 
   /**
-   * Written for a column that was dropped since; one of the same name is another.
+   * It was written for a column that was dropped since, even if a new column has the name.
    *
    * @generated from enum value: USE_NOT_INSTALLABLE = 7;
    */
@@ -660,7 +660,7 @@ export enum StoredFile_Use {
   UNFINISHED = 11,
 
   /**
-   * The form of an older writer: not used.
+   * It has the format of an earlier release, and is not used.
    *
    * @generated from enum value: USE_LEGACY = 12;
    */
@@ -808,28 +808,28 @@ export const VerifyDatabaseRequestSchema: GenMessage<VerifyDatabaseRequest> = /*
  */
 export type VerifyDatabaseResponse = Message<"leman.v1.VerifyDatabaseResponse"> & {
   /**
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    *
    * @generated from field: repeated leman.v1.VerifiedCount counts = 1;
    */
   counts: VerifiedCount[];
 
   /**
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    *
    * @generated from field: repeated leman.v1.VerificationFinding findings = 2;
    */
   findings: VerificationFinding[];
 
   /**
-   * Where a later call continues; empty in the last message: everything was verified.
+   * The token with which a later call continues; empty in the last message, after everything was verified.
    *
    * @generated from field: string resume_token = 3;
    */
   resumeToken: string;
 
   /**
-   * The last verified table; empty: things of the whole database, or the last message.
+   * The last verified table; empty: the message is about the whole database, or is the last one.
    *
    * @generated from field: string table = 4;
    */
@@ -844,7 +844,7 @@ export const VerifyDatabaseResponseSchema: GenMessage<VerifyDatabaseResponse> = 
   messageDesc(file_leman_v1_commit, 14);
 
 /**
- * How many things of one subject were verified.
+ * How much of one kind was verified.
  *
  * @generated from message leman.v1.VerifiedCount
  */
@@ -864,7 +864,8 @@ export type VerifiedCount = Message<"leman.v1.VerifiedCount"> & {
   looked: bigint;
 
   /**
-   * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
+   * How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+   * readable.
    *
    * @generated from field: int64 unverifiable = 3;
    */
@@ -893,7 +894,7 @@ export const VerifiedCountSchema: GenMessage<VerifiedCount> = /*@__PURE__*/
   messageDesc(file_leman_v1_commit, 15);
 
 /**
- * Something that is not as it was written.
+ * Stored data that is damaged or missing.
  *
  * @generated from message leman.v1.VerificationFinding
  */
@@ -1087,7 +1088,7 @@ export enum VerificationFinding_Flaw {
   UNSPECIFIED = 0,
 
   /**
-   * It is not what was written.
+   * Its content differs from what was written.
    *
    * @generated from enum value: FLAW_DAMAGED = 1;
    */
@@ -1148,8 +1149,9 @@ export const VerificationFinding_FlawSchema: GenEnum<VerificationFinding_Flaw> =
  */
 export const CommitService: GenService<{
   /**
-   * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-   * remembered until the coordinator restarts; a retry gets the first answer.
+   * Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+   * or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+   * answer.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
@@ -1187,9 +1189,9 @@ export const CommitService: GenService<{
   },
   /**
    * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-   * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-   * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-   * collection can be repeated, and continues.
+   * deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+   * table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+   * be repeated, and continues.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
@@ -1234,7 +1236,7 @@ export const CommitService: GenService<{
    * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
    * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
    * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-   * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+   * an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
    *
    * Errors:
    * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.

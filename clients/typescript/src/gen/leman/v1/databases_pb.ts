@@ -79,15 +79,15 @@ export const DatabaseSchema: GenMessage<Database> = /*@__PURE__*/
   messageDesc(file_leman_v1_databases, 0);
 
 /**
- * Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
- * seconds after they were set. Running jobs continue.
+ * Limits of the jobs of a database in each executor. They replace the settings that the executor has for all databases,
+ * a few seconds after they were set. Running jobs continue.
  *
  * @generated from message leman.v1.DatabaseLimits
  */
 export type DatabaseLimits = Message<"leman.v1.DatabaseLimits"> & {
   /**
-   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+   * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    *
    * @generated from field: optional int32 max_running_jobs = 1;
    */
@@ -364,8 +364,8 @@ export const UnregisterDatabaseResponseSchema: GenMessage<UnregisterDatabaseResp
   messageDesc(file_leman_v1_databases, 11);
 
 /**
- * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
- * responses name the root. Served by the planner; every service reads the registrations.
+ * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+ * its root; responses always have the root. Served by the planner; every service reads the registrations.
  *
  * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  *
@@ -443,8 +443,8 @@ export const DatabaseService: GenService<{
     output: typeof ListDatabasesResponseSchema;
   },
   /**
-   * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-   * name must not continue elsewhere. To change them, unregister it and register another one.
+   * Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+   * began under a name must not continue elsewhere: unregister it and register another one.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name

@@ -48,7 +48,7 @@ export enum ErrorReason {
   BAD_DATABASE = 3,
 
   /**
-   * The body of a Connect stream is not enveloped as the protocol requires; correct it.
+   * The messages in the body of a Connect stream have no valid envelopes; encode them as the protocol requires.
    *
    * @generated from enum value: BAD_ENVELOPE = 4;
    */
@@ -62,7 +62,7 @@ export enum ErrorReason {
   BAD_ENV = 190,
 
   /**
-   * A file does not have a name of the services; a bug of the caller.
+   * The name of a file is not one that the services write; this is a bug of the caller.
    *
    * @generated from enum value: BAD_FILE_NAME = 5;
    */
@@ -83,14 +83,14 @@ export enum ErrorReason {
   BAD_LABEL = 7,
 
   /**
-   * The bytes are not a message of the call's type; encode the request by the same protos.
+   * The bytes are not a message of the call's type; encode the request with the protos of this release.
    *
    * @generated from enum value: BAD_MESSAGE = 8;
    */
   BAD_MESSAGE = 8,
 
   /**
-   * A key of the metadata is not a view's; a bug of the caller.
+   * A key of the metadata is not one of a view's keys; this is a bug of the caller.
    *
    * @generated from enum value: BAD_METADATA = 9;
    */
@@ -217,7 +217,7 @@ export enum ErrorReason {
   CONTENT_TYPE = 23,
 
   /**
-   * A fragment is repeated in the request; a bug of the caller.
+   * A fragment is repeated in the request; this is a bug of the caller.
    *
    * @generated from enum value: FRAGMENT_TWICE = 24;
    */
@@ -294,7 +294,7 @@ export enum ErrorReason {
   VOLATILE_FUNCTION = 33,
 
   /**
-   * The existing history of the table has no commit of the request; retry the request.
+   * The versions that the table still has include no commit of the request; retry the request.
    *
    * @generated from enum value: COMMIT_NOT_FOUND = 34;
    */
@@ -637,7 +637,7 @@ export enum ErrorReason {
   INPUT_COLUMN_MISSING = 66,
 
   /**
-   * The function has another number of parameters; name as many columns.
+   * The number of input columns differs from the function's number of parameters; name one column for each parameter.
    *
    * @generated from enum value: INPUT_COUNT_MISMATCH = 67;
    */
@@ -686,7 +686,7 @@ export enum ErrorReason {
   KEEP_OTHERS_FUNCTION = 72,
 
   /**
-   * Values cannot be kept, as the function has other inputs; omit `keep_values`.
+   * Values cannot be kept, because the function has other inputs; omit `keep_values`.
    *
    * @generated from enum value: KEPT_INPUTS_DIFFER = 73;
    */
@@ -771,7 +771,7 @@ export enum ErrorReason {
   RENAME_NOT_SUPPORTED = 82,
 
   /**
-   * Workers cannot have what the function asks for; ask for less, or add workers.
+   * No worker has the resources that the function requests; request less, or add workers.
    *
    * @generated from enum value: RESOURCES_NOT_AVAILABLE = 83;
    */
@@ -813,7 +813,7 @@ export enum ErrorReason {
   STORAGE_MISSING = 196,
 
   /**
-   * Several writers of one object may succeed there; use a store with atomic conditional puts.
+   * The store lets several writers create the same object; use a store with atomic conditional puts.
    *
    * @generated from enum value: STORE_NOT_ATOMIC = 194;
    */
@@ -1059,7 +1059,7 @@ export enum ErrorReason {
   VIEW_CHANGED = 119,
 
   /**
-   * The view's rows have values already; only services see this.
+   * The rows of the view have values already; only services see this.
    *
    * @generated from enum value: VIEW_IS_SET = 120;
    */
@@ -1109,7 +1109,7 @@ export enum ErrorReason {
   KEYS_UNAVAILABLE = 125,
 
   /**
-   * The service that serves the call cannot be reached from here.
+   * The called service cannot reach the one that serves the call.
    *
    * @generated from enum value: PEER_UNAVAILABLE = 126;
    */
@@ -1323,7 +1323,8 @@ export enum ErrorReason {
   ENV_NOT_ALLOWED = 193,
 
   /**
-   * An HTTP call without a token names another host than this machine; call it by its own name.
+   * An HTTP call without a token has another host than this machine in its Host header; call the machine by its own
+   * name.
    *
    * @generated from enum value: HOST_NOT_LOCAL = 150;
    */
@@ -1372,7 +1373,7 @@ export enum ErrorReason {
   UDF_NOT_ALLOWED = 156,
 
   /**
-   * The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+   * The service does not have this method: it belongs to another service or release, or is one of Arrow Flight that the
    * services do not offer (docs/flight.md).
    *
    * @generated from enum value: CALL_NOT_OFFERED = 178;
@@ -1394,7 +1395,7 @@ export enum ErrorReason {
   COMPRESSED = 158,
 
   /**
-   * The address of the service that serves the call is not set here; call that service.
+   * The called service does not know the address of the one that serves the call; call that one.
    *
    * @generated from enum value: NOT_SERVED_HERE = 159;
    */
@@ -1408,14 +1409,14 @@ export enum ErrorReason {
   INTERNAL_BUG = 160,
 
   /**
-   * A plan came without a view's definition.
+   * A plan of the planner has no definition of the view.
    *
    * @generated from enum value: PLAN_WITHOUT_DEFINITION = 161;
    */
   PLAN_WITHOUT_DEFINITION = 161,
 
   /**
-   * A plan came without its header.
+   * A plan of the planner has no header.
    *
    * @generated from enum value: PLAN_WITHOUT_HEADER = 162;
    */

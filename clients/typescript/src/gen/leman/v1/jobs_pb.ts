@@ -163,12 +163,12 @@ export type Job = Message<"leman.v1.Job"> & {
   retryOf: string;
 
   /**
-   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-   * end in another order.
+   * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+   * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+   * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+   * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+   * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+   * others arrive, or end in another order.
    *
    * @generated from field: optional int32 queue_position = 15;
    */
@@ -183,9 +183,9 @@ export type Job = Message<"leman.v1.Job"> & {
   stalls: Stall[];
 
   /**
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    *
    * @generated from field: repeated string failed_in = 17;
    */
@@ -221,7 +221,7 @@ export type Job = Message<"leman.v1.Job"> & {
   priority: number;
 
   /**
-   * When it first had its turn; unset: not yet.
+   * When it first started to run; unset: not yet.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 22;
    */
@@ -242,11 +242,11 @@ export type Job = Message<"leman.v1.Job"> & {
   initiator: string;
 
   /**
-   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-   * function that never ran, or a refresh. An estimate: it changes with the measurements.
+   * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+   * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+   * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+   * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+   * before it cannot be estimated, such as one whose function never ran, or a refresh.
    *
    * @generated from field: google.protobuf.Timestamp expected_start_time = 25;
    */
@@ -290,7 +290,7 @@ export enum Job_State {
   UNSPECIFIED = 0,
 
   /**
-   * Accepted; waits for its turn.
+   * Accepted; waits to run.
    *
    * @generated from enum value: STATE_PENDING = 1;
    */
@@ -318,8 +318,8 @@ export enum Job_State {
   DONE = 4,
 
   /**
-   * As DONE, except for rows on which the function failed and which the error policy skipped: in this job
-   * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
+   * As DONE, but the function failed on rows that the error policy skipped: in this job (`progress.rows_failed`), or
+   * in earlier ones (`progress.rows_failed_before`; `failed_in` lists these jobs).
    *
    * @generated from enum value: STATE_DONE_WITH_ERRORS = 5;
    */
@@ -333,7 +333,7 @@ export enum Job_State {
   FAILED = 6,
 
   /**
-   * Asked to cancel.
+   * The job is being cancelled.
    *
    * @generated from enum value: STATE_CANCELLING = 7;
    */
@@ -347,7 +347,7 @@ export enum Job_State {
   CANCELLED = 8,
 
   /**
-   * Asked to pause; computed rows are being stored.
+   * The job is being paused: computed rows are being stored.
    *
    * @generated from enum value: STATE_PAUSING = 9;
    */
@@ -395,14 +395,14 @@ export type Stall = Message<"leman.v1.Stall"> & {
   rows?: RowRange | undefined;
 
   /**
-   * For how long.
+   * For how long it has waited.
    *
    * @generated from field: google.protobuf.Duration idle_duration = 4;
    */
   idleDuration?: Duration | undefined;
 
   /**
-   * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
+   * The worker does not respond: it is frozen or disconnected. Its work was handed to another worker.
    *
    * @generated from field: bool silent = 5;
    */
@@ -431,14 +431,14 @@ export const StallSchema: GenMessage<Stall> = /*@__PURE__*/
  */
 export type RefreshResult = Message<"leman.v1.RefreshResult"> & {
   /**
-   * How.
+   * The mode: nothing, incremental or full.
    *
    * @generated from field: leman.v1.RefreshMode mode = 1;
    */
   mode: RefreshMode;
 
   /**
-   * Why so.
+   * Why it has this mode.
    *
    * @generated from field: leman.v1.RefreshReason reason = 2;
    */
@@ -530,27 +530,27 @@ export const RefreshResultSchema: GenMessage<RefreshResult> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 2);
 
 /**
- * Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
- * job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
- * the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
- * functions.
+ * Counts of one job, over all executors that ran it. An executor that takes a job over continues from the counts that
+ * the previous one stored: when the job began, when it was paused, and, for a refresh, before its commit. Deleted rows
+ * are not counted. For a refresh, a row of the view counts once, whatever the number of functions, except that
+ * `rows_failed`, `rows_evaluated` and `udf_duration` are sums over the functions.
  *
- * A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
- * NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
- * `rows_ready_to_commit` and `rows_committed`.
+ * A function either computes a value for a row (`rows_computed`), or it fails and the error policy skips the row, which
+ * is then NULL (`rows_failed`). Rows of both kinds are checkpointed and committed, and both count in
+ * `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
  *
  * @generated from message leman.v1.Progress
  */
 export type Progress = Message<"leman.v1.Progress"> & {
   /**
-   * Rows of the table's fragments that the job is about.
+   * Rows of the fragments that the job covers.
    *
    * @generated from field: int64 rows_total = 1;
    */
   rowsTotal: bigint;
 
   /**
-   * Rows that needed nothing.
+   * Rows that were current and needed no work.
    *
    * @generated from field: int64 rows_reused = 2;
    */
@@ -564,47 +564,46 @@ export type Progress = Message<"leman.v1.Progress"> & {
   rowsPlanned: bigint;
 
   /**
-   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-   * functions, each row counts in proportion to its values.
+   * Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+   * counts by the fraction of its values that are stored.
    *
    * @generated from field: int64 rows_checkpointed = 4;
    */
   rowsCheckpointed: bigint;
 
   /**
-   * Rows in complete column files that wait for their commit, without those that the filter left out.
+   * Rows in complete column files that wait to be committed, without rows that the filter left out.
    *
    * @generated from field: int64 rows_ready_to_commit = 5;
    */
   rowsReadyToCommit: bigint;
 
   /**
-   * Rows that queries see: those of the column files that the job has committed, without those that the filter left
-   * out.
+   * Rows in column files that the job has committed, which queries see, without rows that the filter left out.
    *
    * @generated from field: int64 rows_committed = 6;
    */
   rowsCommitted: bigint;
 
   /**
-   * Rows of the column files that the job has committed that the filter left out.
+   * Rows in column files that the job has committed, but that the filter left out.
    *
    * @generated from field: int64 rows_skipped = 7;
    */
   rowsSkipped: bigint;
 
   /**
-   * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-   * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-   * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-   * committed. The error policy's `max_errors` is compared with it.
+   * Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+   * an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+   * never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+   * committed. The error policy's `max_errors` limits this number.
    *
    * @generated from field: int64 rows_failed = 8;
    */
   rowsFailed: bigint;
 
   /**
-   * Rows passed to the function, without retries: computed and failed ones.
+   * Rows passed to the function, computed or failed; a retried row counts once.
    *
    * @generated from field: int64 rows_evaluated = 9;
    */
@@ -625,7 +624,7 @@ export type Progress = Message<"leman.v1.Progress"> & {
   fragmentsCommitted: number;
 
   /**
-   * Time in the function, summed over workers; likewise the next four.
+   * Time in the function, summed over workers, as are the next four fields.
    *
    * @generated from field: google.protobuf.Duration udf_duration = 12;
    */
@@ -702,7 +701,7 @@ export type Progress = Message<"leman.v1.Progress"> & {
   commits: number;
 
   /**
-   * Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
+   * The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored.
    *
    * @generated from field: int64 rows_computed = 23;
    */
@@ -814,7 +813,7 @@ export const Progress_BottleneckSchema: GenEnum<Progress_Bottleneck> = /*@__PURE
  */
 export type CreateJobRequest = Message<"leman.v1.CreateJobRequest"> & {
   /**
-   * The work. Exactly one of both is set.
+   * The work: exactly one of these two fields.
    *
    * @generated from oneof leman.v1.CreateJobRequest.request
    */
@@ -861,13 +860,13 @@ export type CreateJobRequest = Message<"leman.v1.CreateJobRequest"> & {
   priority: number;
 
   /**
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
-   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-   * lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+   * and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+   * names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+   * they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+   * are not part of the function's version: other values make nothing stale. A retry under the same request id must
+   * have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+   * Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
    *
    * @generated from field: map<string, string> env = 6;
    */
@@ -965,7 +964,7 @@ export type ListJobsRequest = Message<"leman.v1.ListJobsRequest"> & {
   database: string;
 
   /**
-   * Only such jobs; unset: all.
+   * Only jobs that match this filter; unset: all.
    *
    * @generated from field: leman.v1.JobFilter filter = 2;
    */
@@ -986,7 +985,7 @@ export type ListJobsRequest = Message<"leman.v1.ListJobsRequest"> & {
   pageToken: string;
 
   /**
-   * Which jobs come first.
+   * The order of the jobs.
    *
    * @generated from field: leman.v1.JobOrder order = 5;
    */
@@ -1171,9 +1170,9 @@ export type WatchJobResponse = Message<"leman.v1.WatchJobResponse"> & {
   job?: Job | undefined;
 
   /**
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    *
    * @generated from field: repeated leman.v1.JobEvent events = 3;
    */
@@ -1259,7 +1258,7 @@ export enum JobEvent_Kind {
   STATE = 1,
 
   /**
-   * The job waits for its turn.
+   * The job waits to run.
    *
    * @generated from enum value: KIND_QUEUE = 2;
    */
@@ -1294,7 +1293,7 @@ export enum JobEvent_Kind {
   ERROR = 6,
 
   /**
-   * The table changed, and the rest of the work is planned again.
+   * The table changed, and the remaining work is planned again.
    *
    * @generated from enum value: KIND_REPLAN = 7;
    */
@@ -1392,7 +1391,7 @@ export const WaitJobRequestSchema: GenMessage<WaitJobRequest> = /*@__PURE__*/
  */
 export type WaitJobResponse = Message<"leman.v1.WaitJobResponse"> & {
   /**
-   * The job, which has ended, unless the time was over before.
+   * The job, which has ended, unless `timeout` passed first.
    *
    * @generated from field: leman.v1.Job job = 1;
    */
@@ -1427,7 +1426,7 @@ export type UpdateJobRequest = Message<"leman.v1.UpdateJobRequest"> & {
   jobId: string;
 
   /**
-   * Its labels, all of them.
+   * All of its labels.
    *
    * @generated from field: map<string, string> labels = 3;
    */
@@ -1665,7 +1664,7 @@ export type CancelJobsResponse = Message<"leman.v1.CancelJobsResponse"> & {
   jobs: Job[];
 
   /**
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    *
    * @generated from field: repeated string jobs_elsewhere = 2;
    */
@@ -2091,7 +2090,7 @@ export type GroupJobErrorsResponse = Message<"leman.v1.GroupJobErrorsResponse"> 
   rows: bigint;
 
   /**
-   * Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+   * The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here.
    *
    * @generated from field: int64 rows_ungrouped = 6;
    */
@@ -2162,8 +2161,8 @@ export type PreviewFunctionRequest = Message<"leman.v1.PreviewFunctionRequest"> 
   table?: TableRef | undefined;
 
   /**
-   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-   * named.
+   * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+   * must fit the column. Empty: one of those fields is set.
    *
    * @generated from field: string column = 2;
    */
@@ -2339,7 +2338,7 @@ export type PreviewFunctionResponse = Message<"leman.v1.PreviewFunctionResponse"
   values: Uint8Array;
 
   /**
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    *
    * @generated from field: repeated string columns_left_out = 7;
    */
@@ -2381,7 +2380,7 @@ export type PreviewFunctionResponse = Message<"leman.v1.PreviewFunctionResponse"
   printedSizeBytes: bigint;
 
   /**
-   * The timeout passed before all was done.
+   * The timeout passed before all rows were done.
    *
    * @generated from field: bool timed_out = 13;
    */
@@ -2444,7 +2443,7 @@ export type PreviewRow = Message<"leman.v1.PreviewRow"> & {
   inputs: string[];
 
   /**
-   * The output likewise; empty unless the state is COMPUTED.
+   * The output in the same form; empty unless the state is COMPUTED.
    *
    * @generated from field: string output = 5;
    */
@@ -2486,7 +2485,7 @@ export enum PreviewRow_State {
   UNSPECIFIED = 0,
 
   /**
-   * It gave a value, NULL included.
+   * It returned a value, which may be NULL.
    *
    * @generated from enum value: STATE_COMPUTED = 1;
    */
@@ -2500,7 +2499,7 @@ export enum PreviewRow_State {
   FAILED = 2,
 
   /**
-   * It failed, and a backfill would end with that.
+   * It failed, and a backfill would fail because of it.
    *
    * @generated from enum value: STATE_FAILS = 3;
    */
@@ -2591,8 +2590,8 @@ export type PreviewProjection = Message<"leman.v1.PreviewProjection"> & {
   workers: number;
 
   /**
-   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-   * of batches it is an upper bound: small batches cost more per row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+   * unset. For a function of batches it is an upper bound: small batches cost more per row.
    *
    * @generated from field: google.protobuf.Duration expected_duration = 4;
    */
@@ -2674,14 +2673,14 @@ export const JobOrderSchema: GenEnum<JobOrder> = /*@__PURE__*/
  */
 export const JobService: GenService<{
   /**
-   * Accepts a job and returns once it is planned: running, queued (PENDING) if the limit of running jobs is reached, or
-   * done if there was little or nothing to do (such as a refresh that appends or evicts few rows and calls no
-   * function). An interrupted call leaves no job, or one that runs to its end: a retry with the same request id returns
-   * that one.
+   * Accepts a job and returns once it is planned. The job is then running, or queued (PENDING) if the limit of running
+   * jobs is reached, or already done if there was little or nothing to do (such as a refresh that appends or evicts few
+   * rows and calls no function). If the call is interrupted, the job either was not created or runs to its end: a retry
+   * with the same request id returns it.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-   *   field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+   *   the field that BadRequest names.
    * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
    * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
    *   less, or add workers.
@@ -2747,12 +2746,12 @@ export const JobService: GenService<{
     output: typeof ListJobsResponseSchema;
   },
   /**
-   * Streams the changes of a job. The first message is its current state, further ones come when something changed and
-   * at least every 15 seconds, the last one has a terminal state. Every message has the whole job.
+   * Streams the changes of a job. The first message has its current state. Further messages come when something has
+   * changed, and at least every 15 seconds. The last message has a terminal state. Every message has the whole job.
    *
    * If a stream ends before a terminal state, resume it with a new call whose `after_sequence` is the `sequence` of the
-   * last message received, also over restarts of services and on any executor. Then no event is repeated, the end of
-   * the job is always reported, and `events_missing` says if other events may be missing.
+   * last message received. This works on any executor, and after restarts. No event is then repeated, the end of the
+   * job is always reported, and `events_missing` says if other events may be missing.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -2803,7 +2802,7 @@ export const JobService: GenService<{
     output: typeof UpdateJobResponseSchema;
   },
   /**
-   * Cancels a job. Finished work is kept. Returns the state after the request; ended jobs stay unchanged.
+   * Cancels a job. Finished work is kept. Returns the updated job; an ended job stays unchanged.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -2817,11 +2816,10 @@ export const JobService: GenService<{
     output: typeof CancelJobResponseSchema;
   },
   /**
-   * Pauses a job. Computed rows are checkpointed first, and complete files are committed, so that nothing is computed
-   * again: until then the job is PAUSING, afterwards PAUSED. It releases its turn, its workers and its reservations,
-   * and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. Running calls of the function are
-   * waited for. A job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job
-   * stays unchanged.
+   * Pauses a job. Running calls of the function finish first, computed rows are checkpointed, and complete files are
+   * committed, so that nothing is computed again. Meanwhile the job is PAUSING, and then PAUSED. It releases its slot,
+   * its workers and its reservations, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A
+   * job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job stays unchanged.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -2869,8 +2867,8 @@ export const JobService: GenService<{
   },
   /**
    * Deletes an ended job from the history, with its stored failed rows. Computed values stay in its table, and
-   * checkpoints for later jobs stay too. Its id is not reused, and its request id stays taken. Other jobs may still
-   * name it (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
+   * checkpoints for later jobs stay too. Its id and its request id are not used again. Other jobs may still refer to it
+   * (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
@@ -2888,10 +2886,10 @@ export const JobService: GenService<{
    * They are found by their state in the table, even if updates or compaction have moved them. A row whose inputs
    * changed since counts as not computed, not as failed: a plain backfill computes it.
    *
-   * With another function, the column has that function from then on. `keep_others` controls the other rows. True: they
-   * keep their values and count as current, the function's version is recorded per row, and only rows that failed under
-   * the earlier version are computed. False: they are stale, as after CatalogService.AlterColumns, and the job computes
-   * them too.
+   * With another function, the column has that function from then on. `keep_others` controls the other rows. If true,
+   * they keep their values and count as current, and only rows that failed under the earlier version are computed; the
+   * version that computed a value is then recorded for each row. If false, they are stale, as after
+   * CatalogService.AlterColumns, and the job computes them too.
    *
    * The job's `where` applies to its retry.
    *
@@ -2899,16 +2897,16 @@ export const JobService: GenService<{
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
    * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
    * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
-   * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
-   *   given; do what the message says.
+   * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function
+   *   is given; do what the message says.
    * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and a new table has its name; backfill that one if it is
    *   meant.
    * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
    *   again.
    * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
    *   `keep_others` out.
-   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
-   *   field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct
+   *   the field that BadRequest names.
    * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
    * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
    *   less, or add workers.
@@ -2923,8 +2921,8 @@ export const JobService: GenService<{
    *   delay, and do what the message says.
    * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
    *   message says.
-   * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-   *   CreateJob.
+   * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+   *   for CreateJob.
    * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
    * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
    *   another one.
@@ -2972,16 +2970,16 @@ export const JobService: GenService<{
   },
   /**
    * Tries a function on a few rows of a table, and returns its results, its errors and its duration. The rows are read,
-   * passed to the function and converted as by a job, in a function process of the executor's machine, without Spark.
-   * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
-   * registered. Side effects of the function itself do happen.
+   * passed to the function and converted as in a job, but in a function process on the executor's machine, without
+   * Spark. Nothing is written: no column, no checkpoint, no version and no job. A function that the request defines is
+   * not registered. Side effects of the function itself do happen.
    *
-   * If the function fails on a row, ends its process or does not return, that is not an error of the call: it is
-   * reported with the row. Disconnecting ends the function's process.
+   * If the function fails on a row, ends its process or does not return, the call succeeds and reports this with the
+   * row. If the caller disconnects, the function's process ends.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
-   *   number is out of its bounds; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or
+   *   a number is out of its bounds; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set
    *   up, or not within the preview's timeout; install what it imports, or send its bundle.
    * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed descriptors that its process needs; do what
@@ -2993,8 +2991,8 @@ export const JobService: GenService<{
    *   FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
    *   (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
    * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
-   * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
-   *   CreateJob.
+   * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as
+   *   for CreateJob.
    * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
    *   less, or add workers.
    * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner set, or is refused by

@@ -54,9 +54,9 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
   where: string;
 
   /**
-   * Compute from an earlier state of the table, with its rows at that time; unset: the latest. Rows that it does not
-   * have are skipped. Values of rows whose inputs have changed since are stale from the start: the next run without it
-   * makes them current.
+   * Compute from an earlier state of the table, with its rows at that time; unset: the latest. Rows that this version
+   * does not have are skipped. If the inputs of a row have changed since, its value is stale as soon as it is computed;
+   * the next backfill without this field makes it current.
    *
    * @generated from oneof leman.v1.BackfillSpec.read_from
    */
@@ -130,9 +130,9 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
   failedOnly: boolean;
 
   /**
-   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-   * remaining rows next.
+   * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+   * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+   * with the most remaining rows comes next.
    *
    * @generated from field: optional int32 task_shuffle_diversity = 14;
    */
@@ -534,7 +534,7 @@ export const ExplainPlanResponseSchema: GenMessage<ExplainPlanResponse> = /*@__P
   messageDesc(file_leman_v1_planner, 7);
 
 /**
- * The work for one fragment. Ranges are physical offsets, which include deleted rows.
+ * The work for one fragment. Ranges are physical offsets, which also count deleted rows.
  *
  * @generated from message leman.v1.FragmentDecision
  */
@@ -652,7 +652,7 @@ export type GetRowStatesResponse = Message<"leman.v1.GetRowStatesResponse"> & {
   version: bigint;
 
   /**
-   * Rows with a value that the function gave, NULL or not.
+   * Rows with a value that the function computed, which may be NULL.
    *
    * @generated from field: int64 rows_computed = 2;
    */
@@ -709,15 +709,15 @@ export type GetRowStatesResponse = Message<"leman.v1.GetRowStatesResponse"> & {
   rowIds: bigint[];
 
   /**
-   * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-   * and the function is not called for them again.
+   * The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+   * these values yet, and the function is not called for these rows again.
    *
    * @generated from field: int64 rows_checkpointed = 10;
    */
   rowsCheckpointed: bigint;
 
   /**
-   * Of the rows that are not computed, those in finished column files that only have to be committed.
+   * The part of the rows that are not computed that is in finished column files and only has to be committed.
    *
    * @generated from field: int64 rows_ready_to_commit = 11;
    */
@@ -818,7 +818,7 @@ export enum RefreshSpec_Policy {
   AUTO = 1,
 
   /**
-   * Refuse if it is not: FULL_REFRESH_NEEDED.
+   * Incremental; the refresh is refused if that is not possible: FULL_REFRESH_NEEDED.
    *
    * @generated from enum value: POLICY_INCREMENTAL = 2;
    */
@@ -987,7 +987,7 @@ export const SourceChangeCountSchema: GenMessage<SourceChangeCount> = /*@__PURE_
   messageDesc(file_leman_v1_planner, 14);
 
 /**
- * How a backfill or a refresh treats inputs that are computed columns themselves and not current.
+ * What happens if an input of a backfill or a refresh is a computed column that is not current.
  *
  * @generated from enum leman.v1.OnStaleInput
  */
@@ -1008,8 +1008,8 @@ export enum OnStaleInput {
   ERROR = 1,
 
   /**
-   * It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
-   * are stale.
+   * The job computes from the existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these
+   * values are stale.
    *
    * @generated from enum value: ON_STALE_INPUT_WARN = 2;
    */
@@ -1155,7 +1155,7 @@ export enum RowState {
   NULL = 2,
 
   /**
-   * The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
+   * The function failed on it. A plain backfill does not retry it, unless the function of the column was changed since.
    *
    * @generated from enum value: ROW_STATE_FAILED = 3;
    */
@@ -1300,28 +1300,28 @@ export enum SourceChangeKind {
   UNSPECIFIED = 0,
 
   /**
-   * It is in the target version only.
+   * The fragment is in the target version only.
    *
    * @generated from enum value: SOURCE_CHANGE_KIND_APPEARED = 1;
    */
   APPEARED = 1,
 
   /**
-   * It is in the recorded version only.
+   * The fragment is in the recorded version only.
    *
    * @generated from enum value: SOURCE_CHANGE_KIND_GONE = 2;
    */
   GONE = 2,
 
   /**
-   * It is in both, with other deleted rows and equal values.
+   * The fragment is in both versions, with different deleted rows and equal values.
    *
    * @generated from enum value: SOURCE_CHANGE_KIND_DELETIONS = 3;
    */
   DELETIONS = 3,
 
   /**
-   * It is in both; a column that the view reads has other data files.
+   * The fragment is in both versions; a column that the view reads has different data files.
    *
    * @generated from enum value: SOURCE_CHANGE_KIND_REWRITTEN = 4;
    */

@@ -122,9 +122,9 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
     case: "entrypoint";
   } | {
     /**
-     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-     * value is an error `SqlError`, never retried.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+     * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+     * without a value is an error `SqlError`, which is never retried.
      *
      * @generated from field: string sql_expression = 9;
      */
@@ -155,7 +155,7 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
   checkpoint?: CheckpointBounds | undefined;
 
   /**
-   * What happens to rows for which it raises.
+   * What happens to rows for which it raises an exception.
    *
    * @generated from field: leman.v1.ErrorPolicy error_policy = 12;
    */
@@ -203,8 +203,7 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
 
   /**
    * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-   * it.
+   * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
    *
    * @generated from field: string source = 19;
    */
@@ -320,9 +319,9 @@ export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
  */
 export type RemoteFunction = Message<"leman.v1.RemoteFunction"> & {
   /**
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    *
    * @generated from field: repeated string addresses = 1;
    */
@@ -414,10 +413,11 @@ export const CheckpointBoundsSchema: GenMessage<CheckpointBounds> = /*@__PURE__*
   messageDesc(file_leman_v1_udf, 5);
 
 /**
- * What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
- * row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
- * timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
- * raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
+ * What to do when the function raises an exception: the first rule that matches it applies; if none matches, the job
+ * fails. A row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the
+ * function's timeout as raising `UdfTimeout`, one on which the server of a remote function breaks the connection three
+ * times as raising `FunctionLost`, a subclass of `WorkerLost`. Rules for all exceptions, and for `Exception`, match
+ * these too.
  *
  * @generated from message leman.v1.ErrorPolicy
  */

@@ -65,7 +65,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -77,7 +77,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -90,7 +90,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -102,7 +102,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -114,7 +114,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -586,7 +586,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -601,7 +601,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -616,7 +616,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -631,7 +631,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -653,7 +653,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -672,7 +672,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -693,7 +693,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -715,7 +715,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -734,7 +734,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -753,7 +753,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -773,7 +773,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -791,7 +791,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -809,7 +809,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -821,7 +821,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -836,7 +836,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -852,7 +852,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -864,7 +864,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -877,7 +877,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty if unknown; it does not affect what the call does.
+     * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>

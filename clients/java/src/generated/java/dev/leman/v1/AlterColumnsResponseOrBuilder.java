@@ -21,7 +21,7 @@ public interface AlterColumnsResponseOrBuilder extends
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -31,7 +31,7 @@ public interface AlterColumnsResponseOrBuilder extends
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -40,7 +40,7 @@ public interface AlterColumnsResponseOrBuilder extends
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -49,7 +49,7 @@ public interface AlterColumnsResponseOrBuilder extends
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -59,7 +59,7 @@ public interface AlterColumnsResponseOrBuilder extends
   /**
    * <pre>
    * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty if unknown; it does not affect what the call does.
+   * backfill computes again. Empty if the planner could not count them; the columns were changed all the same.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>

@@ -549,9 +549,9 @@ private static final long serialVersionUID = 0L;
   private int taskShuffleDiversity_ = 0;
   /**
    * <pre>
-   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-   * remaining rows next.
+   * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+   * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+   * with the most remaining rows comes next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -563,9 +563,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-   * remaining rows next.
+   * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+   * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+   * with the most remaining rows comes next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2764,9 +2764,9 @@ private static final long serialVersionUID = 0L;
     private int taskShuffleDiversity_ ;
     /**
      * <pre>
-     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-     * remaining rows next.
+     * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+     * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+     * with the most remaining rows comes next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2778,9 +2778,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-     * remaining rows next.
+     * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+     * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+     * with the most remaining rows comes next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2792,9 +2792,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-     * remaining rows next.
+     * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+     * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+     * with the most remaining rows comes next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2810,9 +2810,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-     * remaining rows next.
+     * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+     * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+     * with the most remaining rows comes next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>

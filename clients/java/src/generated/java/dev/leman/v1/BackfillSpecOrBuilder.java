@@ -287,9 +287,9 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-   * remaining rows next.
+   * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+   * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+   * with the most remaining rows comes next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -298,9 +298,9 @@ public interface BackfillSpecOrBuilder extends
   boolean hasTaskShuffleDiversity();
   /**
    * <pre>
-   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
-   * remaining rows next.
+   * Units of this many fragments are handed out in turn. With 1, one fragment is finished after the other, so that each
+   * is complete and visible early. With more, no single large fragment delays the end of the job. Unset: the fragment
+   * with the most remaining rows comes next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>

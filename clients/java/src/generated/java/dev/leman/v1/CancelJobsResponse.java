@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -125,7 +125,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -148,7 +148,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -899,7 +899,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -912,7 +912,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -923,7 +923,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -935,7 +935,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -948,7 +948,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -967,7 +967,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -985,7 +985,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -1003,7 +1003,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -1018,7 +1018,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+     * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>

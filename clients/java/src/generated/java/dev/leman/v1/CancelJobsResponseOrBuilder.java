@@ -54,7 +54,7 @@ public interface CancelJobsResponseOrBuilder extends
 
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -64,7 +64,7 @@ public interface CancelJobsResponseOrBuilder extends
       getJobsElsewhereList();
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -73,7 +73,7 @@ public interface CancelJobsResponseOrBuilder extends
   int getJobsElsewhereCount();
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -83,7 +83,7 @@ public interface CancelJobsResponseOrBuilder extends
   java.lang.String getJobsElsewhere(int index);
   /**
    * <pre>
-   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
+   * Ids of jobs that could not be cancelled, because another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>

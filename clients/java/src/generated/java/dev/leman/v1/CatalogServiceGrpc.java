@@ -511,13 +511,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * Stores a function under its name and version. A call with the same definition succeeds again. Its options
      * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
      * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
-     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
-     * agree with them. Other addresses may be set under the same version.
+     * For a remote function, the planner requests descriptions from its servers. At least one server must answer, and all
+     * that answer must describe the same function. Parts that the definition omits (`version`, `input_columns`, the
+     * schemas) are filled from the description, and parts that it has must be equal to it. You can change the addresses
+     * under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -550,16 +551,17 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
-     * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
-     * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
-     * waiting for the rest of the stream. A bundle that no function names stays, unused.
+     * Stores a bundle, so that RegisterUdf can omit it. The first message is a header; the others have the bytes, in
+     * pieces that fit into a message, such as 1 MiB. The bundle is stored only after all bytes have arrived and match the
+     * size and digest in the header. If it is stored already, the call returns at once, without waiting for the rest of
+     * the stream. A bundle that no function uses is not removed.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
      *   no size or no sha256; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
-     * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
+     * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that
+     *   do.
      * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
@@ -574,8 +576,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
-     * in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions have a digest. A definition that was
+     * modified in the store is refused, here and in every other call.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
      * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
@@ -603,12 +605,13 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
-     * read another one of the request.
-     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
-     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
-     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
-     * completes it. Options of a function, such as its error policy, are not part of the definition.
+     * Adds computed columns, which are NULL at first and need no data file. Validates everything first, and then adds all
+     * of them or none. A column may read another column of the same request.
+     * With `on_change`, the request declares what the columns should be, and can be repeated: existing computed columns
+     * with the same definition stay unchanged. Columns with a different definition (another function or version, other
+     * inputs, another expression) are changed in a separate version of the table, after the new columns were added. If
+     * this second step fails, repeat the call to complete it. Options of a function, such as its error policy, are not
+     * part of the definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
      *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
@@ -800,8 +803,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
-     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * The views of a database, by name. A database does not record which of its tables are views, so a call checks at
+     * most 256 tables, one after the other. A page may therefore have fewer views than requested, or none, although more
      * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -815,13 +818,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
-     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
-     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
-     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
-     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
-     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
-     * the number of rows in a fragment one of each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. The view keeps its
+     * values, rows and source version. A changed column is stale (MaterializedView.stale_columns) until the next refresh,
+     * which computes this column for every row, and no other columns. A column that gets back the function version that
+     * computed its values is no longer stale. In a view without values nothing is stale: its first fill uses the new
+     * functions.
+     * Nothing else in a view's query can be altered: for another filter, limit, order or SQL expression, create another
+     * view. How failed rows are treated is an option of the function (RegisterUdf); the number of rows in a fragment is
+     * an option of each refresh.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `functions`.
@@ -831,8 +835,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
      *   computed.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
-     *   `input_columns`.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others
+     *   in `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
      *   type; create another view.
@@ -947,13 +951,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * Stores a function under its name and version. A call with the same definition succeeds again. Its options
      * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
      * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
-     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
-     * agree with them. Other addresses may be set under the same version.
+     * For a remote function, the planner requests descriptions from its servers. At least one server must answer, and all
+     * that answer must describe the same function. Parts that the definition omits (`version`, `input_columns`, the
+     * schemas) are filled from the description, and parts that it has must be equal to it. You can change the addresses
+     * under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -987,16 +992,17 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
-     * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
-     * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
-     * waiting for the rest of the stream. A bundle that no function names stays, unused.
+     * Stores a bundle, so that RegisterUdf can omit it. The first message is a header; the others have the bytes, in
+     * pieces that fit into a message, such as 1 MiB. The bundle is stored only after all bytes have arrived and match the
+     * size and digest in the header. If it is stored already, the call returns at once, without waiting for the rest of
+     * the stream. A bundle that no function uses is not removed.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
      *   no size or no sha256; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
-     * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
+     * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that
+     *   do.
      * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
@@ -1012,8 +1018,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
-     * in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions have a digest. A definition that was
+     * modified in the store is refused, here and in every other call.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
      * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
@@ -1043,12 +1049,13 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
-     * read another one of the request.
-     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
-     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
-     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
-     * completes it. Options of a function, such as its error policy, are not part of the definition.
+     * Adds computed columns, which are NULL at first and need no data file. Validates everything first, and then adds all
+     * of them or none. A column may read another column of the same request.
+     * With `on_change`, the request declares what the columns should be, and can be repeated: existing computed columns
+     * with the same definition stay unchanged. Columns with a different definition (another function or version, other
+     * inputs, another expression) are changed in a separate version of the table, after the new columns were added. If
+     * this second step fails, repeat the call to complete it. Options of a function, such as its error policy, are not
+     * part of the definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
      *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
@@ -1246,8 +1253,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
-     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * The views of a database, by name. A database does not record which of its tables are views, so a call checks at
+     * most 256 tables, one after the other. A page may therefore have fewer views than requested, or none, although more
      * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1262,13 +1269,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
-     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
-     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
-     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
-     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
-     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
-     * the number of rows in a fragment one of each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. The view keeps its
+     * values, rows and source version. A changed column is stale (MaterializedView.stale_columns) until the next refresh,
+     * which computes this column for every row, and no other columns. A column that gets back the function version that
+     * computed its values is no longer stale. In a view without values nothing is stale: its first fill uses the new
+     * functions.
+     * Nothing else in a view's query can be altered: for another filter, limit, order or SQL expression, create another
+     * view. How failed rows are treated is an option of the function (RegisterUdf); the number of rows in a fragment is
+     * an option of each refresh.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `functions`.
@@ -1278,8 +1286,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
      *   computed.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
-     *   `input_columns`.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others
+     *   in `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
      *   type; create another view.
@@ -1357,13 +1365,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * Stores a function under its name and version. A call with the same definition succeeds again. Its options
      * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
      * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
-     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
-     * agree with them. Other addresses may be set under the same version.
+     * For a remote function, the planner requests descriptions from its servers. At least one server must answer, and all
+     * that answer must describe the same function. Parts that the definition omits (`version`, `input_columns`, the
+     * schemas) are filled from the description, and parts that it has must be equal to it. You can change the addresses
+     * under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -1396,16 +1405,17 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
-     * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
-     * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
-     * waiting for the rest of the stream. A bundle that no function names stays, unused.
+     * Stores a bundle, so that RegisterUdf can omit it. The first message is a header; the others have the bytes, in
+     * pieces that fit into a message, such as 1 MiB. The bundle is stored only after all bytes have arrived and match the
+     * size and digest in the header. If it is stored already, the call returns at once, without waiting for the rest of
+     * the stream. A bundle that no function uses is not removed.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
      *   no size or no sha256; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
-     * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
+     * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that
+     *   do.
      * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
@@ -1422,8 +1432,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
-     * in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions have a digest. A definition that was
+     * modified in the store is refused, here and in every other call.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
      * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
@@ -1451,12 +1461,13 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
-     * read another one of the request.
-     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
-     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
-     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
-     * completes it. Options of a function, such as its error policy, are not part of the definition.
+     * Adds computed columns, which are NULL at first and need no data file. Validates everything first, and then adds all
+     * of them or none. A column may read another column of the same request.
+     * With `on_change`, the request declares what the columns should be, and can be repeated: existing computed columns
+     * with the same definition stay unchanged. Columns with a different definition (another function or version, other
+     * inputs, another expression) are changed in a separate version of the table, after the new columns were added. If
+     * this second step fails, repeat the call to complete it. Options of a function, such as its error policy, are not
+     * part of the definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
      *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
@@ -1648,8 +1659,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
-     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * The views of a database, by name. A database does not record which of its tables are views, so a call checks at
+     * most 256 tables, one after the other. A page may therefore have fewer views than requested, or none, although more
      * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1663,13 +1674,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
-     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
-     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
-     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
-     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
-     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
-     * the number of rows in a fragment one of each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. The view keeps its
+     * values, rows and source version. A changed column is stale (MaterializedView.stale_columns) until the next refresh,
+     * which computes this column for every row, and no other columns. A column that gets back the function version that
+     * computed its values is no longer stale. In a view without values nothing is stale: its first fill uses the new
+     * functions.
+     * Nothing else in a view's query can be altered: for another filter, limit, order or SQL expression, create another
+     * view. How failed rows are treated is an option of the function (RegisterUdf); the number of rows in a fragment is
+     * an option of each refresh.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `functions`.
@@ -1679,8 +1691,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
      *   computed.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
-     *   `input_columns`.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others
+     *   in `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
      *   type; create another view.
@@ -1757,13 +1769,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * Stores a function under its name and version. A call with the same definition succeeds again. Its options
      * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
      * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
-     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
-     * agree with them. Other addresses may be set under the same version.
+     * For a remote function, the planner requests descriptions from its servers. At least one server must answer, and all
+     * that answer must describe the same function. Parts that the definition omits (`version`, `input_columns`, the
+     * schemas) are filled from the description, and parts that it has must be equal to it. You can change the addresses
+     * under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -1796,8 +1809,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
-     * in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions have a digest. A definition that was
+     * modified in the store is refused, here and in every other call.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
      * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
@@ -1825,12 +1838,13 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
-     * read another one of the request.
-     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
-     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
-     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
-     * completes it. Options of a function, such as its error policy, are not part of the definition.
+     * Adds computed columns, which are NULL at first and need no data file. Validates everything first, and then adds all
+     * of them or none. A column may read another column of the same request.
+     * With `on_change`, the request declares what the columns should be, and can be repeated: existing computed columns
+     * with the same definition stay unchanged. Columns with a different definition (another function or version, other
+     * inputs, another expression) are changed in a separate version of the table, after the new columns were added. If
+     * this second step fails, repeat the call to complete it. Options of a function, such as its error policy, are not
+     * part of the definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
      *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
@@ -2022,8 +2036,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
-     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * The views of a database, by name. A database does not record which of its tables are views, so a call checks at
+     * most 256 tables, one after the other. A page may therefore have fewer views than requested, or none, although more
      * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -2037,13 +2051,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
-     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
-     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
-     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
-     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
-     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
-     * the number of rows in a fragment one of each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. The view keeps its
+     * values, rows and source version. A changed column is stale (MaterializedView.stale_columns) until the next refresh,
+     * which computes this column for every row, and no other columns. A column that gets back the function version that
+     * computed its values is no longer stale. In a view without values nothing is stale: its first fill uses the new
+     * functions.
+     * Nothing else in a view's query can be altered: for another filter, limit, order or SQL expression, create another
+     * view. How failed rows are treated is an option of the function (RegisterUdf); the number of rows in a fragment is
+     * an option of each refresh.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `functions`.
@@ -2053,8 +2068,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
      *   computed.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
-     *   `input_columns`.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others
+     *   in `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
      *   type; create another view.
@@ -2131,13 +2146,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * Stores a function under its name and version. A call with the same definition succeeds again. Its options
      * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
      * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
-     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
-     * agree with them. Other addresses may be set under the same version.
+     * For a remote function, the planner requests descriptions from its servers. At least one server must answer, and all
+     * that answer must describe the same function. Parts that the definition omits (`version`, `input_columns`, the
+     * schemas) are filled from the description, and parts that it has must be equal to it. You can change the addresses
+     * under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -2171,8 +2187,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
-     * in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions have a digest. A definition that was
+     * modified in the store is refused, here and in every other call.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
      * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
@@ -2202,12 +2218,13 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
-     * read another one of the request.
-     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
-     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
-     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
-     * completes it. Options of a function, such as its error policy, are not part of the definition.
+     * Adds computed columns, which are NULL at first and need no data file. Validates everything first, and then adds all
+     * of them or none. A column may read another column of the same request.
+     * With `on_change`, the request declares what the columns should be, and can be repeated: existing computed columns
+     * with the same definition stay unchanged. Columns with a different definition (another function or version, other
+     * inputs, another expression) are changed in a separate version of the table, after the new columns were added. If
+     * this second step fails, repeat the call to complete it. Options of a function, such as its error policy, are not
+     * part of the definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
      *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
@@ -2405,8 +2422,8 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
-     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * The views of a database, by name. A database does not record which of its tables are views, so a call checks at
+     * most 256 tables, one after the other. A page may therefore have fewer views than requested, or none, although more
      * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -2421,13 +2438,14 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
-     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
-     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
-     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
-     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
-     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
-     * the number of rows in a fragment one of each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. The view keeps its
+     * values, rows and source version. A changed column is stale (MaterializedView.stale_columns) until the next refresh,
+     * which computes this column for every row, and no other columns. A column that gets back the function version that
+     * computed its values is no longer stale. In a view without values nothing is stale: its first fill uses the new
+     * functions.
+     * Nothing else in a view's query can be altered: for another filter, limit, order or SQL expression, create another
+     * view. How failed rows are treated is an option of the function (RegisterUdf); the number of rows in a fragment is
+     * an option of each refresh.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `functions`.
@@ -2437,8 +2455,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
      *   computed.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
-     *   `input_columns`.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others
+     *   in `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
      *   type; create another view.

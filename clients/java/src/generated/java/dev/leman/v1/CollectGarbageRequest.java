@@ -86,9 +86,9 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration olderThan_;
   /**
    * <pre>
-   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-   * writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+   * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+   * only if nothing writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -100,9 +100,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-   * writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+   * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+   * only if nothing writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -114,9 +114,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-   * writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+   * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+   * only if nothing writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -811,9 +811,9 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> olderThanBuilder_;
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -824,9 +824,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -841,9 +841,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -863,9 +863,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -883,9 +883,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -910,9 +910,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -929,9 +929,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -943,9 +943,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -960,9 +960,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-     * writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+     * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+     * only if nothing writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>

@@ -37,9 +37,9 @@ public interface CollectGarbageRequestOrBuilder extends
 
   /**
    * <pre>
-   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-   * writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+   * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+   * only if nothing writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -48,9 +48,9 @@ public interface CollectGarbageRequestOrBuilder extends
   boolean hasOlderThan();
   /**
    * <pre>
-   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-   * writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+   * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+   * only if nothing writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -59,9 +59,9 @@ public interface CollectGarbageRequestOrBuilder extends
   com.google.protobuf.Duration getOlderThan();
   /**
    * <pre>
-   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
-   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
-   * writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, because they look
+   * like garbage while they are being written. With 0 they are deleted at once if no job of the table is open: set it
+   * only if nothing writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>

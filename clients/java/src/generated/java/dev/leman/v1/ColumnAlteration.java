@@ -86,10 +86,10 @@ private static final long serialVersionUID = 0L;
   private boolean keepValues_ = false;
   /**
    * <pre>
-   * Values that the column's functions have computed stay current, and are distinguished from then on (see
-   * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-   * jobs have stored count as computed, although no version of the table has them. The new function must have the same
-   * inputs. If false, the values are stale, also those that were kept before.
+   * Values that earlier functions of the column computed stay current, and are counted separately (see
+   * ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+   * unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+   * have the same inputs. If false, the values are stale, also those that were kept before.
    * </pre>
    *
    * <code>bool keep_values = 2;</code>
@@ -635,10 +635,10 @@ private static final long serialVersionUID = 0L;
     private boolean keepValues_ ;
     /**
      * <pre>
-     * Values that the column's functions have computed stay current, and are distinguished from then on (see
-     * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-     * jobs have stored count as computed, although no version of the table has them. The new function must have the same
-     * inputs. If false, the values are stale, also those that were kept before.
+     * Values that earlier functions of the column computed stay current, and are counted separately (see
+     * ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+     * unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+     * have the same inputs. If false, the values are stale, also those that were kept before.
      * </pre>
      *
      * <code>bool keep_values = 2;</code>
@@ -650,10 +650,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Values that the column's functions have computed stay current, and are distinguished from then on (see
-     * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-     * jobs have stored count as computed, although no version of the table has them. The new function must have the same
-     * inputs. If false, the values are stale, also those that were kept before.
+     * Values that earlier functions of the column computed stay current, and are counted separately (see
+     * ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+     * unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+     * have the same inputs. If false, the values are stale, also those that were kept before.
      * </pre>
      *
      * <code>bool keep_values = 2;</code>
@@ -669,10 +669,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Values that the column's functions have computed stay current, and are distinguished from then on (see
-     * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-     * jobs have stored count as computed, although no version of the table has them. The new function must have the same
-     * inputs. If false, the values are stale, also those that were kept before.
+     * Values that earlier functions of the column computed stay current, and are counted separately (see
+     * ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+     * unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+     * have the same inputs. If false, the values are stale, also those that were kept before.
      * </pre>
      *
      * <code>bool keep_values = 2;</code>

@@ -37,10 +37,10 @@ public interface ColumnAlterationOrBuilder extends
 
   /**
    * <pre>
-   * Values that the column's functions have computed stay current, and are distinguished from then on (see
-   * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
-   * jobs have stored count as computed, although no version of the table has them. The new function must have the same
-   * inputs. If false, the values are stale, also those that were kept before.
+   * Values that earlier functions of the column computed stay current, and are counted separately (see
+   * ExplainPlanResponse.kept). The new function computes only rows that failed or were not computed. Rows that
+   * unfinished jobs have stored count as computed, although no version of the table has them. The new function must
+   * have the same inputs. If false, the values are stale, also those that were kept before.
    * </pre>
    *
    * <code>bool keep_values = 2;</code>

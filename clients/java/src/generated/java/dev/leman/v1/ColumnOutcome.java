@@ -342,8 +342,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.UdfRef udfBefore_;
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-   * follows: these were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+   * are unset: only the first response has them.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -355,8 +355,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-   * follows: these were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+   * are unset: only the first response has them.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -368,8 +368,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-   * follows: these were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+   * are unset: only the first response has them.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -447,7 +447,7 @@ private static final long serialVersionUID = 0L;
   private long rowsNotComputed_ = 0L;
   /**
    * <pre>
-   * Further rows that it computes: those without a value.
+   * Rows without a value, which the next backfill computes as well.
    * </pre>
    *
    * <code>int64 rows_not_computed = 7;</code>
@@ -462,7 +462,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration expectedDuration_;
   /**
    * <pre>
-   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+   * the column was never backfilled.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -474,7 +475,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+   * the column was never backfilled.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -486,7 +488,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+   * the column was never backfilled.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -501,7 +504,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object summary_ = "";
   /**
    * <pre>
-   * A one-sentence summary of all of this.
+   * A one-sentence summary of this message.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -522,7 +525,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A one-sentence summary of all of this.
+   * A one-sentence summary of this message.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -547,8 +550,8 @@ private static final long serialVersionUID = 0L;
   private long rowsStored_ = 0L;
   /**
    * <pre>
-   * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-   * ON_CHANGE_KEEP keeps these, too.
+   * Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+   * again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
    * </pre>
    *
    * <code>int64 rows_stored = 10;</code>
@@ -563,8 +566,8 @@ private static final long serialVersionUID = 0L;
   private long rowsLost_ = 0L;
   /**
    * <pre>
-   * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-   * with ON_CHANGE_KEEP or `keep_values`.
+   * The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+   * or `keep_values` would have kept.
    * </pre>
    *
    * <code>int64 rows_lost = 11;</code>
@@ -1519,8 +1522,8 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.UdfRef, dev.leman.v1.UdfRef.Builder, dev.leman.v1.UdfRefOrBuilder> udfBeforeBuilder_;
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1531,8 +1534,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1547,8 +1550,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1568,8 +1571,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1587,8 +1590,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1613,8 +1616,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1631,8 +1634,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1644,8 +1647,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1660,8 +1663,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-     * follows: these were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+     * are unset: only the first response has them.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1824,7 +1827,7 @@ private static final long serialVersionUID = 0L;
     private long rowsNotComputed_ ;
     /**
      * <pre>
-     * Further rows that it computes: those without a value.
+     * Rows without a value, which the next backfill computes as well.
      * </pre>
      *
      * <code>int64 rows_not_computed = 7;</code>
@@ -1836,7 +1839,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes: those without a value.
+     * Rows without a value, which the next backfill computes as well.
      * </pre>
      *
      * <code>int64 rows_not_computed = 7;</code>
@@ -1852,7 +1855,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes: those without a value.
+     * Rows without a value, which the next backfill computes as well.
      * </pre>
      *
      * <code>int64 rows_not_computed = 7;</code>
@@ -1870,7 +1873,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1881,7 +1885,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1896,7 +1901,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1916,7 +1922,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1934,7 +1941,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1959,7 +1967,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1976,7 +1985,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1988,7 +1998,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -2003,7 +2014,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+     * the column was never backfilled.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -2025,7 +2037,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object summary_ = "";
     /**
      * <pre>
-     * A one-sentence summary of all of this.
+     * A one-sentence summary of this message.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2045,7 +2057,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A one-sentence summary of all of this.
+     * A one-sentence summary of this message.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2066,7 +2078,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A one-sentence summary of all of this.
+     * A one-sentence summary of this message.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2083,7 +2095,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A one-sentence summary of all of this.
+     * A one-sentence summary of this message.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2097,7 +2109,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A one-sentence summary of all of this.
+     * A one-sentence summary of this message.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2117,8 +2129,8 @@ private static final long serialVersionUID = 0L;
     private long rowsStored_ ;
     /**
      * <pre>
-     * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-     * ON_CHANGE_KEEP keeps these, too.
+     * Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+     * again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
      * </pre>
      *
      * <code>int64 rows_stored = 10;</code>
@@ -2130,8 +2142,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-     * ON_CHANGE_KEEP keeps these, too.
+     * Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+     * again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
      * </pre>
      *
      * <code>int64 rows_stored = 10;</code>
@@ -2147,8 +2159,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-     * ON_CHANGE_KEEP keeps these, too.
+     * Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+     * again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
      * </pre>
      *
      * <code>int64 rows_stored = 10;</code>
@@ -2164,8 +2176,8 @@ private static final long serialVersionUID = 0L;
     private long rowsLost_ ;
     /**
      * <pre>
-     * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-     * with ON_CHANGE_KEEP or `keep_values`.
+     * The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+     * or `keep_values` would have kept.
      * </pre>
      *
      * <code>int64 rows_lost = 11;</code>
@@ -2177,8 +2189,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-     * with ON_CHANGE_KEEP or `keep_values`.
+     * The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+     * or `keep_values` would have kept.
      * </pre>
      *
      * <code>int64 rows_lost = 11;</code>
@@ -2194,8 +2206,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-     * with ON_CHANGE_KEEP or `keep_values`.
+     * The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+     * or `keep_values` would have kept.
      * </pre>
      *
      * <code>int64 rows_lost = 11;</code>

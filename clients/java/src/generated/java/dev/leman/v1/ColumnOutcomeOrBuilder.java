@@ -76,8 +76,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-   * follows: these were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+   * are unset: only the first response has them.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -86,8 +86,8 @@ public interface ColumnOutcomeOrBuilder extends
   boolean hasUdfBefore();
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-   * follows: these were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+   * are unset: only the first response has them.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -96,8 +96,8 @@ public interface ColumnOutcomeOrBuilder extends
   dev.leman.v1.UdfRef getUdfBefore();
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
-   * follows: these were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. After a retry, this field and all that follow
+   * are unset: only the first response has them.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -138,7 +138,7 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * Further rows that it computes: those without a value.
+   * Rows without a value, which the next backfill computes as well.
    * </pre>
    *
    * <code>int64 rows_not_computed = 7;</code>
@@ -148,7 +148,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+   * the column was never backfilled.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -157,7 +158,8 @@ public interface ColumnOutcomeOrBuilder extends
   boolean hasExpectedDuration();
   /**
    * <pre>
-   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+   * the column was never backfilled.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -166,7 +168,8 @@ public interface ColumnOutcomeOrBuilder extends
   com.google.protobuf.Duration getExpectedDuration();
   /**
    * <pre>
-   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
+   * the column was never backfilled.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -175,7 +178,7 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * A one-sentence summary of all of this.
+   * A one-sentence summary of this message.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -184,7 +187,7 @@ public interface ColumnOutcomeOrBuilder extends
   java.lang.String getSummary();
   /**
    * <pre>
-   * A one-sentence summary of all of this.
+   * A one-sentence summary of this message.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -195,8 +198,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
-   * ON_CHANGE_KEEP keeps these, too.
+   * Rows that unfinished jobs have computed, and that no version of the table has yet. The next backfill computes them
+   * again, unless ON_CHANGE_KEEP or `keep_values` keeps them.
    * </pre>
    *
    * <code>int64 rows_stored = 10;</code>
@@ -206,8 +209,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
-   * with ON_CHANGE_KEEP or `keep_values`.
+   * The part of `rows_stale` and `rows_stored` that was finished with the previous definition, and that ON_CHANGE_KEEP
+   * or `keep_values` would have kept.
    * </pre>
    *
    * <code>int64 rows_lost = 11;</code>

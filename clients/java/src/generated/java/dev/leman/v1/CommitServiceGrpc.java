@@ -324,8 +324,9 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-     * remembered until the coordinator restarts; a retry gets the first answer.
+     * Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+     * or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+     * answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
      * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
@@ -361,9 +362,9 @@ public final class CommitServiceGrpc {
     /**
      * <pre>
      * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-     * collection can be repeated, and continues.
+     * deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+     * be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
@@ -406,7 +407,7 @@ public final class CommitServiceGrpc {
      * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
      * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
      * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+     * an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
@@ -529,8 +530,9 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-     * remembered until the coordinator restarts; a retry gets the first answer.
+     * Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+     * or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+     * answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
      * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
@@ -568,9 +570,9 @@ public final class CommitServiceGrpc {
     /**
      * <pre>
      * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-     * collection can be repeated, and continues.
+     * deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+     * be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
@@ -615,7 +617,7 @@ public final class CommitServiceGrpc {
      * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
      * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
      * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+     * an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
@@ -701,8 +703,9 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-     * remembered until the coordinator restarts; a retry gets the first answer.
+     * Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+     * or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+     * answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
      * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
@@ -738,9 +741,9 @@ public final class CommitServiceGrpc {
     /**
      * <pre>
      * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-     * collection can be repeated, and continues.
+     * deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+     * be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
@@ -783,7 +786,7 @@ public final class CommitServiceGrpc {
      * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
      * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
      * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+     * an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
@@ -869,8 +872,9 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-     * remembered until the coordinator restarts; a retry gets the first answer.
+     * Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+     * or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+     * answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
      * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
@@ -906,9 +910,9 @@ public final class CommitServiceGrpc {
     /**
      * <pre>
      * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-     * collection can be repeated, and continues.
+     * deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+     * be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
@@ -951,7 +955,7 @@ public final class CommitServiceGrpc {
      * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
      * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
      * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
-     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
+     * an interrupted call can continue. Files that change meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
@@ -1036,8 +1040,9 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
-     * remembered until the coordinator restarts; a retry gets the first answer.
+     * Returns the commit of a request. If the request is in progress, the call waits for it. Requests that added columns
+     * or changed functions are found only until the coordinator restarts; a retry of such a request gets the first
+     * answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
      * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
@@ -1075,9 +1080,9 @@ public final class CommitServiceGrpc {
     /**
      * <pre>
      * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
-     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
-     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
-     * collection can be repeated, and continues.
+     * deletes those that are no longer needed and old enough. It always keeps files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need. An interrupted collection can
+     * be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.

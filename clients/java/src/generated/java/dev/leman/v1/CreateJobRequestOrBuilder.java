@@ -157,13 +157,13 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
-   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-   * lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+   * and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+   * names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+   * they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+   * are not part of the function's version: other values make nothing stale. A retry under the same request id must
+   * have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+   * Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -171,13 +171,13 @@ java.lang.String defaultValue);
   int getEnvCount();
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
-   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-   * lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+   * and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+   * names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+   * they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+   * are not part of the function's version: other values make nothing stale. A retry under the same request id must
+   * have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+   * Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -192,13 +192,13 @@ java.lang.String defaultValue);
   getEnv();
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
-   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-   * lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+   * and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+   * names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+   * they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+   * are not part of the function's version: other values make nothing stale. A retry under the same request id must
+   * have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+   * Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -207,13 +207,13 @@ java.lang.String defaultValue);
   getEnvMap();
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
-   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-   * lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+   * and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+   * names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+   * they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+   * are not part of the function's version: other values make nothing stale. A retry under the same request id must
+   * have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+   * Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -225,13 +225,13 @@ java.lang.String getEnvOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
-   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
-   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
-   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
-   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
-   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
-   * lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64 variables,
+   * and 32 KiB of names and values altogether. Names consist of letters, digits and `_` and do not begin with a digit;
+   * names that the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets:
+   * they are kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They
+   * are not part of the function's version: other values make nothing stale. A retry under the same request id must
+   * have the same names, and while the job has not ended also the same values; otherwise it counts as another body.
+   * Requires the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>

@@ -203,8 +203,8 @@ private static final long serialVersionUID = 0L;
   private boolean stableRowIds_ = false;
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-   * an update or a compaction.
+   * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+   * after an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>
@@ -216,8 +216,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-   * an update or a compaction.
+   * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+   * after an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>
@@ -1178,8 +1178,8 @@ private static final long serialVersionUID = 0L;
     private boolean stableRowIds_ ;
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-     * an update or a compaction.
+     * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+     * after an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>
@@ -1191,8 +1191,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-     * an update or a compaction.
+     * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+     * after an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>
@@ -1204,8 +1204,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-     * an update or a compaction.
+     * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+     * after an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>
@@ -1221,8 +1221,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-     * an update or a compaction.
+     * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+     * after an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>

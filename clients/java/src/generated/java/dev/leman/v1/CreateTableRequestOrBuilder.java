@@ -85,8 +85,8 @@ public interface CreateTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-   * an update or a compaction.
+   * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+   * after an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>
@@ -95,8 +95,8 @@ public interface CreateTableRequestOrBuilder extends
   boolean hasStableRowIds();
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
-   * an update or a compaction.
+   * Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
+   * after an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>

@@ -6,8 +6,8 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
- * seconds after they were set. Running jobs continue.
+ * Limits of the jobs of a database in each executor. They replace the settings that the executor has for all databases,
+ * a few seconds after they were set. Running jobs continue.
  * </pre>
  *
  * Protobuf type {@code leman.v1.DatabaseLimits}
@@ -49,8 +49,8 @@ private static final long serialVersionUID = 0L;
   private int maxRunningJobs_ = 0;
   /**
    * <pre>
-   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+   * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>
@@ -62,8 +62,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+   * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>
@@ -281,8 +281,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
-   * seconds after they were set. Running jobs continue.
+   * Limits of the jobs of a database in each executor. They replace the settings that the executor has for all databases,
+   * a few seconds after they were set. Running jobs continue.
    * </pre>
    *
    * Protobuf type {@code leman.v1.DatabaseLimits}
@@ -471,8 +471,8 @@ private static final long serialVersionUID = 0L;
     private int maxRunningJobs_ ;
     /**
      * <pre>
-     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+     * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>
@@ -484,8 +484,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+     * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>
@@ -497,8 +497,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+     * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>
@@ -514,8 +514,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+     * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>

@@ -10,8 +10,8 @@ public interface DatabaseLimitsOrBuilder extends
 
   /**
    * <pre>
-   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+   * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>
@@ -20,8 +20,8 @@ public interface DatabaseLimitsOrBuilder extends
   boolean hasMaxRunningJobs();
   /**
    * <pre>
-   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
-   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and jobs of other databases go first. Never more than the executor
+   * runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>

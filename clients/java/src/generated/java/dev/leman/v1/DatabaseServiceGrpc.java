@@ -4,8 +4,8 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
 
 /**
  * <pre>
- * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
- * responses name the root. Served by the planner; every service reads the registrations.
+ * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+ * its root; responses always have the root. Served by the planner; every service reads the registrations.
  * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  * Errors of every call:
  * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
@@ -255,8 +255,8 @@ public final class DatabaseServiceGrpc {
 
   /**
    * <pre>
-   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * responses name the root. Served by the planner; every service reads the registrations.
+   * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+   * its root; responses always have the root. Served by the planner; every service reads the registrations.
    * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
    * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
@@ -330,8 +330,8 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-     * name must not continue elsewhere. To change them, unregister it and register another one.
+     * Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+     * began under a name must not continue elsewhere: unregister it and register another one.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `description`, `labels` or `limits`.
@@ -368,8 +368,8 @@ public final class DatabaseServiceGrpc {
   /**
    * Base class for the server implementation of the service DatabaseService.
    * <pre>
-   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * responses name the root. Served by the planner; every service reads the registrations.
+   * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+   * its root; responses always have the root. Served by the planner; every service reads the registrations.
    * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
    * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
@@ -403,8 +403,8 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do asynchronous rpc calls to service DatabaseService.
    * <pre>
-   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * responses name the root. Served by the planner; every service reads the registrations.
+   * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+   * its root; responses always have the root. Served by the planner; every service reads the registrations.
    * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
    * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
@@ -492,8 +492,8 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-     * name must not continue elsewhere. To change them, unregister it and register another one.
+     * Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+     * began under a name must not continue elsewhere: unregister it and register another one.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `description`, `labels` or `limits`.
@@ -532,8 +532,8 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do synchronous rpc calls to service DatabaseService.
    * <pre>
-   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * responses name the root. Served by the planner; every service reads the registrations.
+   * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+   * its root; responses always have the root. Served by the planner; every service reads the registrations.
    * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
    * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
@@ -618,8 +618,8 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-     * name must not continue elsewhere. To change them, unregister it and register another one.
+     * Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+     * began under a name must not continue elsewhere: unregister it and register another one.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `description`, `labels` or `limits`.
@@ -656,8 +656,8 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do limited synchronous rpc calls to service DatabaseService.
    * <pre>
-   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * responses name the root. Served by the planner; every service reads the registrations.
+   * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+   * its root; responses always have the root. Served by the planner; every service reads the registrations.
    * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
    * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
@@ -742,8 +742,8 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-     * name must not continue elsewhere. To change them, unregister it and register another one.
+     * Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+     * began under a name must not continue elsewhere: unregister it and register another one.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `description`, `labels` or `limits`.
@@ -780,8 +780,8 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do ListenableFuture-style rpc calls to service DatabaseService.
    * <pre>
-   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * responses name the root. Served by the planner; every service reads the registrations.
+   * Registered databases. In every request, the field `database` may have the name of a registered database instead of
+   * its root; responses always have the root. Served by the planner; every service reads the registrations.
    * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
    * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
@@ -869,8 +869,8 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
-     * name must not continue elsewhere. To change them, unregister it and register another one.
+     * Changes the description, labels or limits of a database. Its name and its root cannot be changed, because work that
+     * began under a name must not continue elsewhere: unregister it and register another one.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
      *   `description`, `labels` or `limits`.

@@ -6,10 +6,11 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
- * row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
- * timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
- * raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
+ * What to do when the function raises an exception: the first rule that matches it applies; if none matches, the job
+ * fails. A row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the
+ * function's timeout as raising `UdfTimeout`, one on which the server of a remote function breaks the connection three
+ * times as raising `FunctionLost`, a subclass of `WorkerLost`. Rules for all exceptions, and for `Exception`, match
+ * these too.
  * </pre>
  *
  * Protobuf type {@code leman.v1.ErrorPolicy}
@@ -387,10 +388,11 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
-   * row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
-   * timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
-   * raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
+   * What to do when the function raises an exception: the first rule that matches it applies; if none matches, the job
+   * fails. A row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the
+   * function's timeout as raising `UdfTimeout`, one on which the server of a remote function breaks the connection three
+   * times as raising `FunctionLost`, a subclass of `WorkerLost`. Rules for all exceptions, and for `Exception`, match
+   * these too.
    * </pre>
    *
    * Protobuf type {@code leman.v1.ErrorPolicy}

@@ -49,7 +49,7 @@ public enum ErrorReason
   BAD_DATABASE(3),
   /**
    * <pre>
-   * The body of a Connect stream is not enveloped as the protocol requires; correct it.
+   * The messages in the body of a Connect stream have no valid envelopes; encode them as the protocol requires.
    * </pre>
    *
    * <code>BAD_ENVELOPE = 4;</code>
@@ -65,7 +65,7 @@ public enum ErrorReason
   BAD_ENV(190),
   /**
    * <pre>
-   * A file does not have a name of the services; a bug of the caller.
+   * The name of a file is not one that the services write; this is a bug of the caller.
    * </pre>
    *
    * <code>BAD_FILE_NAME = 5;</code>
@@ -89,7 +89,7 @@ public enum ErrorReason
   BAD_LABEL(7),
   /**
    * <pre>
-   * The bytes are not a message of the call's type; encode the request by the same protos.
+   * The bytes are not a message of the call's type; encode the request with the protos of this release.
    * </pre>
    *
    * <code>BAD_MESSAGE = 8;</code>
@@ -97,7 +97,7 @@ public enum ErrorReason
   BAD_MESSAGE(8),
   /**
    * <pre>
-   * A key of the metadata is not a view's; a bug of the caller.
+   * A key of the metadata is not one of a view's keys; this is a bug of the caller.
    * </pre>
    *
    * <code>BAD_METADATA = 9;</code>
@@ -242,7 +242,7 @@ public enum ErrorReason
   CONTENT_TYPE(23),
   /**
    * <pre>
-   * A fragment is repeated in the request; a bug of the caller.
+   * A fragment is repeated in the request; this is a bug of the caller.
    * </pre>
    *
    * <code>FRAGMENT_TWICE = 24;</code>
@@ -330,7 +330,7 @@ public enum ErrorReason
   VOLATILE_FUNCTION(33),
   /**
    * <pre>
-   * The existing history of the table has no commit of the request; retry the request.
+   * The versions that the table still has include no commit of the request; retry the request.
    * </pre>
    *
    * <code>COMMIT_NOT_FOUND = 34;</code>
@@ -721,7 +721,7 @@ public enum ErrorReason
   INPUT_COLUMN_MISSING(66),
   /**
    * <pre>
-   * The function has another number of parameters; name as many columns.
+   * The number of input columns differs from the function's number of parameters; name one column for each parameter.
    * </pre>
    *
    * <code>INPUT_COUNT_MISMATCH = 67;</code>
@@ -777,7 +777,7 @@ public enum ErrorReason
   KEEP_OTHERS_FUNCTION(72),
   /**
    * <pre>
-   * Values cannot be kept, as the function has other inputs; omit `keep_values`.
+   * Values cannot be kept, because the function has other inputs; omit `keep_values`.
    * </pre>
    *
    * <code>KEPT_INPUTS_DIFFER = 73;</code>
@@ -874,7 +874,7 @@ public enum ErrorReason
   RENAME_NOT_SUPPORTED(82),
   /**
    * <pre>
-   * Workers cannot have what the function asks for; ask for less, or add workers.
+   * No worker has the resources that the function requests; request less, or add workers.
    * </pre>
    *
    * <code>RESOURCES_NOT_AVAILABLE = 83;</code>
@@ -922,7 +922,7 @@ public enum ErrorReason
   STORAGE_MISSING(196),
   /**
    * <pre>
-   * Several writers of one object may succeed there; use a store with atomic conditional puts.
+   * The store lets several writers create the same object; use a store with atomic conditional puts.
    * </pre>
    *
    * <code>STORE_NOT_ATOMIC = 194;</code>
@@ -1203,7 +1203,7 @@ public enum ErrorReason
   VIEW_CHANGED(119),
   /**
    * <pre>
-   * The view's rows have values already; only services see this.
+   * The rows of the view have values already; only services see this.
    * </pre>
    *
    * <code>VIEW_IS_SET = 120;</code>
@@ -1260,7 +1260,7 @@ public enum ErrorReason
   KEYS_UNAVAILABLE(125),
   /**
    * <pre>
-   * The service that serves the call cannot be reached from here.
+   * The called service cannot reach the one that serves the call.
    * </pre>
    *
    * <code>PEER_UNAVAILABLE = 126;</code>
@@ -1504,7 +1504,8 @@ public enum ErrorReason
   ENV_NOT_ALLOWED(193),
   /**
    * <pre>
-   * An HTTP call without a token names another host than this machine; call it by its own name.
+   * An HTTP call without a token has another host than this machine in its Host header; call the machine by its own
+   * name.
    * </pre>
    *
    * <code>HOST_NOT_LOCAL = 150;</code>
@@ -1560,7 +1561,7 @@ public enum ErrorReason
   UDF_NOT_ALLOWED(156),
   /**
    * <pre>
-   * The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+   * The service does not have this method: it belongs to another service or release, or is one of Arrow Flight that the
    * services do not offer (docs/flight.md).
    * </pre>
    *
@@ -1585,7 +1586,7 @@ public enum ErrorReason
   COMPRESSED(158),
   /**
    * <pre>
-   * The address of the service that serves the call is not set here; call that service.
+   * The called service does not know the address of the one that serves the call; call that one.
    * </pre>
    *
    * <code>NOT_SERVED_HERE = 159;</code>
@@ -1601,7 +1602,7 @@ public enum ErrorReason
   INTERNAL_BUG(160),
   /**
    * <pre>
-   * A plan came without a view's definition.
+   * A plan of the planner has no definition of the view.
    * </pre>
    *
    * <code>PLAN_WITHOUT_DEFINITION = 161;</code>
@@ -1609,7 +1610,7 @@ public enum ErrorReason
   PLAN_WITHOUT_DEFINITION(161),
   /**
    * <pre>
-   * A plan came without its header.
+   * A plan of the planner has no header.
    * </pre>
    *
    * <code>PLAN_WITHOUT_HEADER = 162;</code>
@@ -1668,7 +1669,7 @@ public enum ErrorReason
   public static final int BAD_DATABASE_VALUE = 3;
   /**
    * <pre>
-   * The body of a Connect stream is not enveloped as the protocol requires; correct it.
+   * The messages in the body of a Connect stream have no valid envelopes; encode them as the protocol requires.
    * </pre>
    *
    * <code>BAD_ENVELOPE = 4;</code>
@@ -1684,7 +1685,7 @@ public enum ErrorReason
   public static final int BAD_ENV_VALUE = 190;
   /**
    * <pre>
-   * A file does not have a name of the services; a bug of the caller.
+   * The name of a file is not one that the services write; this is a bug of the caller.
    * </pre>
    *
    * <code>BAD_FILE_NAME = 5;</code>
@@ -1708,7 +1709,7 @@ public enum ErrorReason
   public static final int BAD_LABEL_VALUE = 7;
   /**
    * <pre>
-   * The bytes are not a message of the call's type; encode the request by the same protos.
+   * The bytes are not a message of the call's type; encode the request with the protos of this release.
    * </pre>
    *
    * <code>BAD_MESSAGE = 8;</code>
@@ -1716,7 +1717,7 @@ public enum ErrorReason
   public static final int BAD_MESSAGE_VALUE = 8;
   /**
    * <pre>
-   * A key of the metadata is not a view's; a bug of the caller.
+   * A key of the metadata is not one of a view's keys; this is a bug of the caller.
    * </pre>
    *
    * <code>BAD_METADATA = 9;</code>
@@ -1861,7 +1862,7 @@ public enum ErrorReason
   public static final int CONTENT_TYPE_VALUE = 23;
   /**
    * <pre>
-   * A fragment is repeated in the request; a bug of the caller.
+   * A fragment is repeated in the request; this is a bug of the caller.
    * </pre>
    *
    * <code>FRAGMENT_TWICE = 24;</code>
@@ -1949,7 +1950,7 @@ public enum ErrorReason
   public static final int VOLATILE_FUNCTION_VALUE = 33;
   /**
    * <pre>
-   * The existing history of the table has no commit of the request; retry the request.
+   * The versions that the table still has include no commit of the request; retry the request.
    * </pre>
    *
    * <code>COMMIT_NOT_FOUND = 34;</code>
@@ -2340,7 +2341,7 @@ public enum ErrorReason
   public static final int INPUT_COLUMN_MISSING_VALUE = 66;
   /**
    * <pre>
-   * The function has another number of parameters; name as many columns.
+   * The number of input columns differs from the function's number of parameters; name one column for each parameter.
    * </pre>
    *
    * <code>INPUT_COUNT_MISMATCH = 67;</code>
@@ -2396,7 +2397,7 @@ public enum ErrorReason
   public static final int KEEP_OTHERS_FUNCTION_VALUE = 72;
   /**
    * <pre>
-   * Values cannot be kept, as the function has other inputs; omit `keep_values`.
+   * Values cannot be kept, because the function has other inputs; omit `keep_values`.
    * </pre>
    *
    * <code>KEPT_INPUTS_DIFFER = 73;</code>
@@ -2493,7 +2494,7 @@ public enum ErrorReason
   public static final int RENAME_NOT_SUPPORTED_VALUE = 82;
   /**
    * <pre>
-   * Workers cannot have what the function asks for; ask for less, or add workers.
+   * No worker has the resources that the function requests; request less, or add workers.
    * </pre>
    *
    * <code>RESOURCES_NOT_AVAILABLE = 83;</code>
@@ -2541,7 +2542,7 @@ public enum ErrorReason
   public static final int STORAGE_MISSING_VALUE = 196;
   /**
    * <pre>
-   * Several writers of one object may succeed there; use a store with atomic conditional puts.
+   * The store lets several writers create the same object; use a store with atomic conditional puts.
    * </pre>
    *
    * <code>STORE_NOT_ATOMIC = 194;</code>
@@ -2822,7 +2823,7 @@ public enum ErrorReason
   public static final int VIEW_CHANGED_VALUE = 119;
   /**
    * <pre>
-   * The view's rows have values already; only services see this.
+   * The rows of the view have values already; only services see this.
    * </pre>
    *
    * <code>VIEW_IS_SET = 120;</code>
@@ -2879,7 +2880,7 @@ public enum ErrorReason
   public static final int KEYS_UNAVAILABLE_VALUE = 125;
   /**
    * <pre>
-   * The service that serves the call cannot be reached from here.
+   * The called service cannot reach the one that serves the call.
    * </pre>
    *
    * <code>PEER_UNAVAILABLE = 126;</code>
@@ -3123,7 +3124,8 @@ public enum ErrorReason
   public static final int ENV_NOT_ALLOWED_VALUE = 193;
   /**
    * <pre>
-   * An HTTP call without a token names another host than this machine; call it by its own name.
+   * An HTTP call without a token has another host than this machine in its Host header; call the machine by its own
+   * name.
    * </pre>
    *
    * <code>HOST_NOT_LOCAL = 150;</code>
@@ -3179,7 +3181,7 @@ public enum ErrorReason
   public static final int UDF_NOT_ALLOWED_VALUE = 156;
   /**
    * <pre>
-   * The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+   * The service does not have this method: it belongs to another service or release, or is one of Arrow Flight that the
    * services do not offer (docs/flight.md).
    * </pre>
    *
@@ -3204,7 +3206,7 @@ public enum ErrorReason
   public static final int COMPRESSED_VALUE = 158;
   /**
    * <pre>
-   * The address of the service that serves the call is not set here; call that service.
+   * The called service does not know the address of the one that serves the call; call that one.
    * </pre>
    *
    * <code>NOT_SERVED_HERE = 159;</code>
@@ -3220,7 +3222,7 @@ public enum ErrorReason
   public static final int INTERNAL_BUG_VALUE = 160;
   /**
    * <pre>
-   * A plan came without a view's definition.
+   * A plan of the planner has no definition of the view.
    * </pre>
    *
    * <code>PLAN_WITHOUT_DEFINITION = 161;</code>
@@ -3228,7 +3230,7 @@ public enum ErrorReason
   public static final int PLAN_WITHOUT_DEFINITION_VALUE = 161;
   /**
    * <pre>
-   * A plan came without its header.
+   * A plan of the planner has no header.
    * </pre>
    *
    * <code>PLAN_WITHOUT_HEADER = 162;</code>

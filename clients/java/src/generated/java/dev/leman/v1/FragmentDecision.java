@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * The work for one fragment. Ranges are physical offsets, which include deleted rows.
+ * The work for one fragment. Ranges are physical offsets, which also count deleted rows.
  * </pre>
  *
  * Protobuf type {@code leman.v1.FragmentDecision}
@@ -410,7 +410,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The work for one fragment. Ranges are physical offsets, which include deleted rows.
+   * The work for one fragment. Ranges are physical offsets, which also count deleted rows.
    * </pre>
    *
    * Protobuf type {@code leman.v1.FragmentDecision}

@@ -66,7 +66,7 @@ private static final long serialVersionUID = 0L;
   private long rowsComputed_ = 0L;
   /**
    * <pre>
-   * Rows with a value that the function gave, NULL or not.
+   * Rows with a value that the function computed, which may be NULL.
    * </pre>
    *
    * <code>int64 rows_computed = 2;</code>
@@ -319,8 +319,8 @@ private static final long serialVersionUID = 0L;
   private long rowsCheckpointed_ = 0L;
   /**
    * <pre>
-   * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-   * and the function is not called for them again.
+   * The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+   * these values yet, and the function is not called for these rows again.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 10;</code>
@@ -335,7 +335,7 @@ private static final long serialVersionUID = 0L;
   private long rowsReadyToCommit_ = 0L;
   /**
    * <pre>
-   * Of the rows that are not computed, those in finished column files that only have to be committed.
+   * The part of the rows that are not computed that is in finished column files and only has to be committed.
    * </pre>
    *
    * <code>int64 rows_ready_to_commit = 11;</code>
@@ -1082,7 +1082,7 @@ private static final long serialVersionUID = 0L;
     private long rowsComputed_ ;
     /**
      * <pre>
-     * Rows with a value that the function gave, NULL or not.
+     * Rows with a value that the function computed, which may be NULL.
      * </pre>
      *
      * <code>int64 rows_computed = 2;</code>
@@ -1094,7 +1094,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows with a value that the function gave, NULL or not.
+     * Rows with a value that the function computed, which may be NULL.
      * </pre>
      *
      * <code>int64 rows_computed = 2;</code>
@@ -1110,7 +1110,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows with a value that the function gave, NULL or not.
+     * Rows with a value that the function computed, which may be NULL.
      * </pre>
      *
      * <code>int64 rows_computed = 2;</code>
@@ -1889,8 +1889,8 @@ private static final long serialVersionUID = 0L;
     private long rowsCheckpointed_ ;
     /**
      * <pre>
-     * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-     * and the function is not called for them again.
+     * The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+     * these values yet, and the function is not called for these rows again.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 10;</code>
@@ -1902,8 +1902,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-     * and the function is not called for them again.
+     * The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+     * these values yet, and the function is not called for these rows again.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 10;</code>
@@ -1919,8 +1919,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-     * and the function is not called for them again.
+     * The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+     * these values yet, and the function is not called for these rows again.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 10;</code>
@@ -1936,7 +1936,7 @@ private static final long serialVersionUID = 0L;
     private long rowsReadyToCommit_ ;
     /**
      * <pre>
-     * Of the rows that are not computed, those in finished column files that only have to be committed.
+     * The part of the rows that are not computed that is in finished column files and only has to be committed.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 11;</code>
@@ -1948,7 +1948,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of the rows that are not computed, those in finished column files that only have to be committed.
+     * The part of the rows that are not computed that is in finished column files and only has to be committed.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 11;</code>
@@ -1964,7 +1964,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of the rows that are not computed, those in finished column files that only have to be committed.
+     * The part of the rows that are not computed that is in finished column files and only has to be committed.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 11;</code>

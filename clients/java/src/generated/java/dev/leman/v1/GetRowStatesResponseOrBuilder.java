@@ -20,7 +20,7 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows with a value that the function gave, NULL or not.
+   * Rows with a value that the function computed, which may be NULL.
    * </pre>
    *
    * <code>int64 rows_computed = 2;</code>
@@ -183,8 +183,8 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
-   * and the function is not called for them again.
+   * The part of the rows that are not computed that has values in checkpoints of a job. No version of the table has
+   * these values yet, and the function is not called for these rows again.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 10;</code>
@@ -194,7 +194,7 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * Of the rows that are not computed, those in finished column files that only have to be committed.
+   * The part of the rows that are not computed that is in finished column files and only has to be committed.
    * </pre>
    *
    * <code>int64 rows_ready_to_commit = 11;</code>

@@ -242,7 +242,7 @@ private static final long serialVersionUID = 0L;
   private long rowsUngrouped_ = 0L;
   /**
    * <pre>
-   * Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+   * The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here.
    * </pre>
    *
    * <code>int64 rows_ungrouped = 6;</code>
@@ -1408,7 +1408,7 @@ private static final long serialVersionUID = 0L;
     private long rowsUngrouped_ ;
     /**
      * <pre>
-     * Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+     * The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here.
      * </pre>
      *
      * <code>int64 rows_ungrouped = 6;</code>
@@ -1420,7 +1420,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+     * The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here.
      * </pre>
      *
      * <code>int64 rows_ungrouped = 6;</code>
@@ -1436,7 +1436,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+     * The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here.
      * </pre>
      *
      * <code>int64 rows_ungrouped = 6;</code>

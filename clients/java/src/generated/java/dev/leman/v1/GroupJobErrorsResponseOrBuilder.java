@@ -135,7 +135,7 @@ public interface GroupJobErrorsResponseOrBuilder extends
 
   /**
    * <pre>
-   * Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+   * The rows that are in no group: once there are 10,000 groups, a row that fits none of them is counted here.
    * </pre>
    *
    * <code>int64 rows_ungrouped = 6;</code>

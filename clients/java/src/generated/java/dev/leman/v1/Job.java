@@ -87,7 +87,7 @@ private static final long serialVersionUID = 0L;
     STATE_UNSPECIFIED(0),
     /**
      * <pre>
-     * Accepted; waits for its turn.
+     * Accepted; waits to run.
      * </pre>
      *
      * <code>STATE_PENDING = 1;</code>
@@ -119,8 +119,8 @@ private static final long serialVersionUID = 0L;
     STATE_DONE(4),
     /**
      * <pre>
-     * As DONE, except for rows on which the function failed and which the error policy skipped: in this job
-     * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
+     * As DONE, but the function failed on rows that the error policy skipped: in this job (`progress.rows_failed`), or
+     * in earlier ones (`progress.rows_failed_before`; `failed_in` lists these jobs).
      * </pre>
      *
      * <code>STATE_DONE_WITH_ERRORS = 5;</code>
@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
     STATE_FAILED(6),
     /**
      * <pre>
-     * Asked to cancel.
+     * The job is being cancelled.
      * </pre>
      *
      * <code>STATE_CANCELLING = 7;</code>
@@ -152,7 +152,7 @@ private static final long serialVersionUID = 0L;
     STATE_CANCELLED(8),
     /**
      * <pre>
-     * Asked to pause; computed rows are being stored.
+     * The job is being paused: computed rows are being stored.
      * </pre>
      *
      * <code>STATE_PAUSING = 9;</code>
@@ -179,7 +179,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * Accepted; waits for its turn.
+     * Accepted; waits to run.
      * </pre>
      *
      * <code>STATE_PENDING = 1;</code>
@@ -211,8 +211,8 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_DONE_VALUE = 4;
     /**
      * <pre>
-     * As DONE, except for rows on which the function failed and which the error policy skipped: in this job
-     * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
+     * As DONE, but the function failed on rows that the error policy skipped: in this job (`progress.rows_failed`), or
+     * in earlier ones (`progress.rows_failed_before`; `failed_in` lists these jobs).
      * </pre>
      *
      * <code>STATE_DONE_WITH_ERRORS = 5;</code>
@@ -228,7 +228,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_FAILED_VALUE = 6;
     /**
      * <pre>
-     * Asked to cancel.
+     * The job is being cancelled.
      * </pre>
      *
      * <code>STATE_CANCELLING = 7;</code>
@@ -244,7 +244,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_CANCELLED_VALUE = 8;
     /**
      * <pre>
-     * Asked to pause; computed rows are being stored.
+     * The job is being paused: computed rows are being stored.
      * </pre>
      *
      * <code>STATE_PAUSING = 9;</code>
@@ -1016,12 +1016,12 @@ private static final long serialVersionUID = 0L;
   private int queuePosition_ = 0;
   /**
    * <pre>
-   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-   * end in another order.
+   * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+   * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+   * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+   * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+   * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+   * others arrive, or end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -1033,12 +1033,12 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-   * end in another order.
+   * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+   * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+   * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+   * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+   * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+   * others arrive, or end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -1121,9 +1121,9 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1135,9 +1135,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1148,9 +1148,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1162,9 +1162,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1394,7 +1394,7 @@ java.lang.String defaultValue) {
   private com.google.protobuf.Timestamp startTime_;
   /**
    * <pre>
-   * When it first had its turn; unset: not yet.
+   * When it first started to run; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -1406,7 +1406,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When it first had its turn; unset: not yet.
+   * When it first started to run; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -1418,7 +1418,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When it first had its turn; unset: not yet.
+   * When it first started to run; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -1517,11 +1517,11 @@ java.lang.String defaultValue) {
   private com.google.protobuf.Timestamp expectedStartTime_;
   /**
    * <pre>
-   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-   * function that never ran, or a refresh. An estimate: it changes with the measurements.
+   * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+   * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+   * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+   * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+   * before it cannot be estimated, such as one whose function never ran, or a refresh.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -1533,11 +1533,11 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-   * function that never ran, or a refresh. An estimate: it changes with the measurements.
+   * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+   * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+   * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+   * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+   * before it cannot be estimated, such as one whose function never ran, or a refresh.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -1549,11 +1549,11 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-   * function that never ran, or a refresh. An estimate: it changes with the measurements.
+   * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+   * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+   * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+   * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+   * before it cannot be estimated, such as one whose function never ran, or a refresh.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -5145,12 +5145,12 @@ java.lang.String defaultValue) {
     private int queuePosition_ ;
     /**
      * <pre>
-     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-     * end in another order.
+     * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+     * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+     * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+     * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+     * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+     * others arrive, or end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5162,12 +5162,12 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-     * end in another order.
+     * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+     * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+     * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+     * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+     * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+     * others arrive, or end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5179,12 +5179,12 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-     * end in another order.
+     * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+     * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+     * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+     * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+     * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+     * others arrive, or end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5200,12 +5200,12 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-     * end in another order.
+     * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+     * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+     * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+     * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+     * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+     * others arrive, or end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5558,9 +5558,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5573,9 +5573,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5586,9 +5586,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5600,9 +5600,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5615,9 +5615,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5636,9 +5636,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5656,9 +5656,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5676,9 +5676,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5693,9 +5693,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-     * when the job has ended.
+     * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+     * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+     * come first, and only a few are listed. Set when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -6404,7 +6404,7 @@ java.lang.String defaultValue) {
         com.google.protobuf.Timestamp, com.google.protobuf.Timestamp.Builder, com.google.protobuf.TimestampOrBuilder> startTimeBuilder_;
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6415,7 +6415,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6430,7 +6430,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6450,7 +6450,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6468,7 +6468,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6493,7 +6493,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6510,7 +6510,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6522,7 +6522,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6537,7 +6537,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: not yet.
+     * When it first started to run; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6810,11 +6810,11 @@ java.lang.String defaultValue) {
         com.google.protobuf.Timestamp, com.google.protobuf.Timestamp.Builder, com.google.protobuf.TimestampOrBuilder> expectedStartTimeBuilder_;
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6825,11 +6825,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6844,11 +6844,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6868,11 +6868,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6890,11 +6890,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6919,11 +6919,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6940,11 +6940,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6956,11 +6956,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6975,11 +6975,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-     * function that never ran, or a refresh. An estimate: it changes with the measurements.
+     * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+     * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+     * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+     * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+     * before it cannot be estimated, such as one whose function never ran, or a refresh.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>

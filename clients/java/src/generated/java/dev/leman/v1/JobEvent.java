@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
     KIND_STATE(1),
     /**
      * <pre>
-     * The job waits for its turn.
+     * The job waits to run.
      * </pre>
      *
      * <code>KIND_QUEUE = 2;</code>
@@ -112,7 +112,7 @@ private static final long serialVersionUID = 0L;
     KIND_ERROR(6),
     /**
      * <pre>
-     * The table changed, and the rest of the work is planned again.
+     * The table changed, and the remaining work is planned again.
      * </pre>
      *
      * <code>KIND_REPLAN = 7;</code>
@@ -188,7 +188,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_STATE_VALUE = 1;
     /**
      * <pre>
-     * The job waits for its turn.
+     * The job waits to run.
      * </pre>
      *
      * <code>KIND_QUEUE = 2;</code>
@@ -228,7 +228,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_ERROR_VALUE = 6;
     /**
      * <pre>
-     * The table changed, and the rest of the work is planned again.
+     * The table changed, and the remaining work is planned again.
      * </pre>
      *
      * <code>KIND_REPLAN = 7;</code>

@@ -423,12 +423,12 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-   * end in another order.
+   * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+   * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+   * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+   * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+   * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+   * others arrive, or end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -437,12 +437,12 @@ public interface JobOrBuilder extends
   boolean hasQueuePosition();
   /**
    * <pre>
-   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
-   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
-   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
-   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
-   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
-   * end in another order.
+   * Its place in the queue; 1 is the next job. Unset: it does not wait, or it waits in another executor's queue. Higher
+   * priorities come first. Within a priority databases take turns, and callers (`initiator`) within a database: the
+   * next one has the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job
+   * is next. Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are
+   * assumed to end in the order in which they began. At one moment each place belongs to one job; it changes when
+   * others arrive, or end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -501,9 +501,9 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -513,9 +513,9 @@ public interface JobOrBuilder extends
       getFailedInList();
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -524,9 +524,9 @@ public interface JobOrBuilder extends
   int getFailedInCount();
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -536,9 +536,9 @@ public interface JobOrBuilder extends
   java.lang.String getFailedIn(int index);
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
-   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
-   * when the job has ended.
+   * Other jobs in which rows of this job failed: the rows in `progress.rows_failed_before`, and those rows in
+   * `progress.rows_failed` whose failure an unfinished job (a cancelled one, for example) had stored. The newest jobs
+   * come first, and only a few are listed. Set when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -690,7 +690,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * When it first had its turn; unset: not yet.
+   * When it first started to run; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -699,7 +699,7 @@ java.lang.String defaultValue);
   boolean hasStartTime();
   /**
    * <pre>
-   * When it first had its turn; unset: not yet.
+   * When it first started to run; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -708,7 +708,7 @@ java.lang.String defaultValue);
   com.google.protobuf.Timestamp getStartTime();
   /**
    * <pre>
-   * When it first had its turn; unset: not yet.
+   * When it first started to run; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -764,11 +764,11 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-   * function that never ran, or a refresh. An estimate: it changes with the measurements.
+   * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+   * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+   * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+   * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+   * before it cannot be estimated, such as one whose function never ran, or a refresh.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -777,11 +777,11 @@ java.lang.String defaultValue);
   boolean hasExpectedStartTime();
   /**
    * <pre>
-   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-   * function that never ran, or a refresh. An estimate: it changes with the measurements.
+   * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+   * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+   * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+   * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+   * before it cannot be estimated, such as one whose function never ran, or a refresh.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -790,11 +790,11 @@ java.lang.String defaultValue);
   com.google.protobuf.Timestamp getExpectedStartTime();
   /**
    * <pre>
-   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
-   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
-   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
-   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
-   * function that never ran, or a refresh. An estimate: it changes with the measurements.
+   * The expected start of a waiting job, if no further job is put before it. The estimate takes running jobs by their
+   * remaining rows and measured rates, and waiting jobs before this one by their planned rows and the cost of a row of
+   * the same function in earlier jobs; concurrent jobs share the task slots. It changes with the measurements. It is
+   * never in the past, and never before that of a job in an earlier place. Unset: the job does not wait, or a job
+   * before it cannot be estimated, such as one whose function never ran, or a refresh.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>

@@ -98,7 +98,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.JobFilter filter_;
   /**
    * <pre>
-   * Only such jobs; unset: all.
+   * Only jobs that match this filter; unset: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -110,7 +110,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Only such jobs; unset: all.
+   * Only jobs that match this filter; unset: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -122,7 +122,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Only such jobs; unset: all.
+   * Only jobs that match this filter; unset: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -198,7 +198,7 @@ private static final long serialVersionUID = 0L;
   private int order_ = 0;
   /**
    * <pre>
-   * Which jobs come first.
+   * The order of the jobs.
    * </pre>
    *
    * <code>.leman.v1.JobOrder order = 5;</code>
@@ -209,7 +209,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Which jobs come first.
+   * The order of the jobs.
    * </pre>
    *
    * <code>.leman.v1.JobOrder order = 5;</code>
@@ -800,7 +800,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.JobFilter, dev.leman.v1.JobFilter.Builder, dev.leman.v1.JobFilterOrBuilder> filterBuilder_;
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -811,7 +811,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -826,7 +826,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -846,7 +846,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -864,7 +864,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -889,7 +889,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -906,7 +906,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -918,7 +918,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -933,7 +933,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only such jobs; unset: all.
+     * Only jobs that match this filter; unset: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -1091,7 +1091,7 @@ private static final long serialVersionUID = 0L;
     private int order_ = 0;
     /**
      * <pre>
-     * Which jobs come first.
+     * The order of the jobs.
      * </pre>
      *
      * <code>.leman.v1.JobOrder order = 5;</code>
@@ -1102,7 +1102,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs come first.
+     * The order of the jobs.
      * </pre>
      *
      * <code>.leman.v1.JobOrder order = 5;</code>
@@ -1117,7 +1117,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs come first.
+     * The order of the jobs.
      * </pre>
      *
      * <code>.leman.v1.JobOrder order = 5;</code>
@@ -1130,7 +1130,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs come first.
+     * The order of the jobs.
      * </pre>
      *
      * <code>.leman.v1.JobOrder order = 5;</code>
@@ -1148,7 +1148,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs come first.
+     * The order of the jobs.
      * </pre>
      *
      * <code>.leman.v1.JobOrder order = 5;</code>

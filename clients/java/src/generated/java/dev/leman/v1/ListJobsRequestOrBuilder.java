@@ -30,7 +30,7 @@ public interface ListJobsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Only such jobs; unset: all.
+   * Only jobs that match this filter; unset: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -39,7 +39,7 @@ public interface ListJobsRequestOrBuilder extends
   boolean hasFilter();
   /**
    * <pre>
-   * Only such jobs; unset: all.
+   * Only jobs that match this filter; unset: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -48,7 +48,7 @@ public interface ListJobsRequestOrBuilder extends
   dev.leman.v1.JobFilter getFilter();
   /**
    * <pre>
-   * Only such jobs; unset: all.
+   * Only jobs that match this filter; unset: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -87,7 +87,7 @@ public interface ListJobsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Which jobs come first.
+   * The order of the jobs.
    * </pre>
    *
    * <code>.leman.v1.JobOrder order = 5;</code>
@@ -96,7 +96,7 @@ public interface ListJobsRequestOrBuilder extends
   int getOrderValue();
   /**
    * <pre>
-   * Which jobs come first.
+   * The order of the jobs.
    * </pre>
    *
    * <code>.leman.v1.JobOrder order = 5;</code>

@@ -164,7 +164,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.ViewQuery query_;
   /**
    * <pre>
-   * Its contents, with everything resolved.
+   * Its query, with the function versions and input columns that it uses.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -176,7 +176,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its contents, with everything resolved.
+   * Its query, with the function versions and input columns that it uses.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -188,7 +188,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its contents, with everything resolved.
+   * Its query, with the function versions and input columns that it uses.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -375,8 +375,8 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -388,8 +388,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -400,8 +400,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -413,8 +413,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -1300,7 +1300,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.ViewQuery, dev.leman.v1.ViewQuery.Builder, dev.leman.v1.ViewQueryOrBuilder> queryBuilder_;
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1311,7 +1311,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1326,7 +1326,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1346,7 +1346,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1364,7 +1364,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1389,7 +1389,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1406,7 +1406,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1418,7 +1418,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1433,7 +1433,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its contents, with everything resolved.
+     * Its query, with the function versions and input columns that it uses.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -1960,8 +1960,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -1974,8 +1974,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -1986,8 +1986,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -1999,8 +1999,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -2013,8 +2013,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -2033,8 +2033,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -2052,8 +2052,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -2071,8 +2071,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>
@@ -2087,8 +2087,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns whose values are of another function, or of other inputs, than the query says, after an
-     * alteration. The next refresh computes them for every row.
+     * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+     * them for every row.
      * </pre>
      *
      * <code>repeated string stale_columns = 12;</code>

@@ -60,7 +60,7 @@ public interface MaterializedViewOrBuilder extends
 
   /**
    * <pre>
-   * Its contents, with everything resolved.
+   * Its query, with the function versions and input columns that it uses.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -69,7 +69,7 @@ public interface MaterializedViewOrBuilder extends
   boolean hasQuery();
   /**
    * <pre>
-   * Its contents, with everything resolved.
+   * Its query, with the function versions and input columns that it uses.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -78,7 +78,7 @@ public interface MaterializedViewOrBuilder extends
   dev.leman.v1.ViewQuery getQuery();
   /**
    * <pre>
-   * Its contents, with everything resolved.
+   * Its query, with the function versions and input columns that it uses.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -193,8 +193,8 @@ public interface MaterializedViewOrBuilder extends
 
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -204,8 +204,8 @@ public interface MaterializedViewOrBuilder extends
       getStaleColumnsList();
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -214,8 +214,8 @@ public interface MaterializedViewOrBuilder extends
   int getStaleColumnsCount();
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -225,8 +225,8 @@ public interface MaterializedViewOrBuilder extends
   java.lang.String getStaleColumns(int index);
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says, after an
-   * alteration. The next refresh computes them for every row.
+   * Function columns whose function or inputs were altered since their values were computed. The next refresh computes
+   * them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>

@@ -24,8 +24,9 @@ public enum OnChange
   ON_CHANGE_UNSPECIFIED(0),
   /**
    * <pre>
-   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-   * column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
+   * A column with the same definition stays. If the definition differs, the request is refused: FAILED_PRECONDITION
+   * (COLUMN_CHANGED). A column without any computed value gets the new definition, as with ON_CHANGE_UPDATE, because no
+   * value is lost.
    * </pre>
    *
    * <code>ON_CHANGE_ERROR = 1;</code>
@@ -61,8 +62,9 @@ public enum OnChange
   public static final int ON_CHANGE_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-   * column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
+   * A column with the same definition stays. If the definition differs, the request is refused: FAILED_PRECONDITION
+   * (COLUMN_CHANGED). A column without any computed value gets the new definition, as with ON_CHANGE_UPDATE, because no
+   * value is lost.
    * </pre>
    *
    * <code>ON_CHANGE_ERROR = 1;</code>

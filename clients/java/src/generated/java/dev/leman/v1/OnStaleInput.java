@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * How a backfill or a refresh treats inputs that are computed columns themselves and not current.
+ * What happens if an input of a backfill or a refresh is a computed column that is not current.
  * </pre>
  *
  * Protobuf enum {@code leman.v1.OnStaleInput}
@@ -32,8 +32,8 @@ public enum OnStaleInput
   ON_STALE_INPUT_ERROR(1),
   /**
    * <pre>
-   * It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
-   * are stale.
+   * The job computes from the existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these
+   * values are stale.
    * </pre>
    *
    * <code>ON_STALE_INPUT_WARN = 2;</code>
@@ -69,8 +69,8 @@ public enum OnStaleInput
   public static final int ON_STALE_INPUT_ERROR_VALUE = 1;
   /**
    * <pre>
-   * It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
-   * are stale.
+   * The job computes from the existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these
+   * values are stale.
    * </pre>
    *
    * <code>ON_STALE_INPUT_WARN = 2;</code>

@@ -190,8 +190,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object column_ = "";
   /**
    * <pre>
-   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-   * named.
+   * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+   * must fit the column. Empty: one of those fields is set.
    * </pre>
    *
    * <code>string column = 2;</code>
@@ -212,8 +212,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-   * named.
+   * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+   * must fit the column. Empty: one of those fields is set.
    * </pre>
    *
    * <code>string column = 2;</code>
@@ -1854,8 +1854,8 @@ java.lang.String defaultValue) {
     private java.lang.Object column_ = "";
     /**
      * <pre>
-     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-     * named.
+     * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+     * must fit the column. Empty: one of those fields is set.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1875,8 +1875,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-     * named.
+     * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+     * must fit the column. Empty: one of those fields is set.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1897,8 +1897,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-     * named.
+     * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+     * must fit the column. Empty: one of those fields is set.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1915,8 +1915,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-     * named.
+     * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+     * must fit the column. Empty: one of those fields is set.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1930,8 +1930,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-     * named.
+     * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+     * must fit the column. Empty: one of those fields is set.
      * </pre>
      *
      * <code>string column = 2;</code>

@@ -37,8 +37,8 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-   * named.
+   * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+   * must fit the column. Empty: one of those fields is set.
    * </pre>
    *
    * <code>string column = 2;</code>
@@ -47,8 +47,8 @@ public interface PreviewFunctionRequestOrBuilder extends
   java.lang.String getColumn();
   /**
    * <pre>
-   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
-   * named.
+   * A computed column. Without one of the fields below, its own function is tried; a function in one of those fields
+   * must fit the column. Empty: one of those fields is set.
    * </pre>
    *
    * <code>string column = 2;</code>

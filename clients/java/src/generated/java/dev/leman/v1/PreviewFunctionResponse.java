@@ -289,7 +289,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -301,7 +301,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -312,7 +312,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -324,7 +324,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -493,7 +493,7 @@ private static final long serialVersionUID = 0L;
   private boolean timedOut_ = false;
   /**
    * <pre>
-   * The timeout passed before all was done.
+   * The timeout passed before all rows were done.
    * </pre>
    *
    * <code>bool timed_out = 13;</code>
@@ -2172,7 +2172,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2185,7 +2185,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2196,7 +2196,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2208,7 +2208,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2221,7 +2221,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2240,7 +2240,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2258,7 +2258,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2276,7 +2276,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2291,7 +2291,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns whose values are too large to be sent; the output is named like the function.
+     * Columns whose values are too large to be sent. The output column has the name of the function.
      * </pre>
      *
      * <code>repeated string columns_left_out = 7;</code>
@@ -2806,7 +2806,7 @@ private static final long serialVersionUID = 0L;
     private boolean timedOut_ ;
     /**
      * <pre>
-     * The timeout passed before all was done.
+     * The timeout passed before all rows were done.
      * </pre>
      *
      * <code>bool timed_out = 13;</code>
@@ -2818,7 +2818,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The timeout passed before all was done.
+     * The timeout passed before all rows were done.
      * </pre>
      *
      * <code>bool timed_out = 13;</code>
@@ -2834,7 +2834,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The timeout passed before all was done.
+     * The timeout passed before all rows were done.
      * </pre>
      *
      * <code>bool timed_out = 13;</code>

@@ -163,7 +163,7 @@ public interface PreviewFunctionResponseOrBuilder extends
 
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -173,7 +173,7 @@ public interface PreviewFunctionResponseOrBuilder extends
       getColumnsLeftOutList();
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -182,7 +182,7 @@ public interface PreviewFunctionResponseOrBuilder extends
   int getColumnsLeftOutCount();
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -192,7 +192,7 @@ public interface PreviewFunctionResponseOrBuilder extends
   java.lang.String getColumnsLeftOut(int index);
   /**
    * <pre>
-   * Columns whose values are too large to be sent; the output is named like the function.
+   * Columns whose values are too large to be sent. The output column has the name of the function.
    * </pre>
    *
    * <code>repeated string columns_left_out = 7;</code>
@@ -298,7 +298,7 @@ public interface PreviewFunctionResponseOrBuilder extends
 
   /**
    * <pre>
-   * The timeout passed before all was done.
+   * The timeout passed before all rows were done.
    * </pre>
    *
    * <code>bool timed_out = 13;</code>

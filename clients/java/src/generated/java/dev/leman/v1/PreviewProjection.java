@@ -116,8 +116,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration expectedDuration_;
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-   * of batches it is an upper bound: small batches cost more per row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+   * unset. For a function of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -129,8 +129,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-   * of batches it is an upper bound: small batches cost more per row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+   * unset. For a function of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -142,8 +142,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-   * of batches it is an upper bound: small batches cost more per row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+   * unset. For a function of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -839,8 +839,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -851,8 +851,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -867,8 +867,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -888,8 +888,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -907,8 +907,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -933,8 +933,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -951,8 +951,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -964,8 +964,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -980,8 +980,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-     * of batches it is an upper bound: small batches cost more per row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+     * unset. For a function of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>

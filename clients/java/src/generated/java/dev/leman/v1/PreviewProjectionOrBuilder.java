@@ -57,8 +57,8 @@ public interface PreviewProjectionOrBuilder extends
 
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-   * of batches it is an upper bound: small batches cost more per row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+   * unset. For a function of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -67,8 +67,8 @@ public interface PreviewProjectionOrBuilder extends
   boolean hasExpectedDuration();
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-   * of batches it is an upper bound: small batches cost more per row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+   * unset. For a function of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -77,8 +77,8 @@ public interface PreviewProjectionOrBuilder extends
   com.google.protobuf.Duration getExpectedDuration();
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
-   * of batches it is an upper bound: small batches cost more per row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if `duration_per_row` is
+   * unset. For a function of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>

@@ -66,7 +66,7 @@ private static final long serialVersionUID = 0L;
     STATE_UNSPECIFIED(0),
     /**
      * <pre>
-     * It gave a value, NULL included.
+     * It returned a value, which may be NULL.
      * </pre>
      *
      * <code>STATE_COMPUTED = 1;</code>
@@ -82,7 +82,7 @@ private static final long serialVersionUID = 0L;
     STATE_FAILED(2),
     /**
      * <pre>
-     * It failed, and a backfill would end with that.
+     * It failed, and a backfill would fail because of it.
      * </pre>
      *
      * <code>STATE_FAILS = 3;</code>
@@ -109,7 +109,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * It gave a value, NULL included.
+     * It returned a value, which may be NULL.
      * </pre>
      *
      * <code>STATE_COMPUTED = 1;</code>
@@ -125,7 +125,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_FAILED_VALUE = 2;
     /**
      * <pre>
-     * It failed, and a backfill would end with that.
+     * It failed, and a backfill would fail because of it.
      * </pre>
      *
      * <code>STATE_FAILS = 3;</code>
@@ -353,7 +353,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object output_ = "";
   /**
    * <pre>
-   * The output likewise; empty unless the state is COMPUTED.
+   * The output in the same form; empty unless the state is COMPUTED.
    * </pre>
    *
    * <code>string output = 5;</code>
@@ -374,7 +374,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The output likewise; empty unless the state is COMPUTED.
+   * The output in the same form; empty unless the state is COMPUTED.
    * </pre>
    *
    * <code>string output = 5;</code>
@@ -1322,7 +1322,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object output_ = "";
     /**
      * <pre>
-     * The output likewise; empty unless the state is COMPUTED.
+     * The output in the same form; empty unless the state is COMPUTED.
      * </pre>
      *
      * <code>string output = 5;</code>
@@ -1342,7 +1342,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The output likewise; empty unless the state is COMPUTED.
+     * The output in the same form; empty unless the state is COMPUTED.
      * </pre>
      *
      * <code>string output = 5;</code>
@@ -1363,7 +1363,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The output likewise; empty unless the state is COMPUTED.
+     * The output in the same form; empty unless the state is COMPUTED.
      * </pre>
      *
      * <code>string output = 5;</code>
@@ -1380,7 +1380,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The output likewise; empty unless the state is COMPUTED.
+     * The output in the same form; empty unless the state is COMPUTED.
      * </pre>
      *
      * <code>string output = 5;</code>
@@ -1394,7 +1394,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The output likewise; empty unless the state is COMPUTED.
+     * The output in the same form; empty unless the state is COMPUTED.
      * </pre>
      *
      * <code>string output = 5;</code>

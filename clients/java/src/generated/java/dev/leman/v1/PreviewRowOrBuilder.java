@@ -99,7 +99,7 @@ public interface PreviewRowOrBuilder extends
 
   /**
    * <pre>
-   * The output likewise; empty unless the state is COMPUTED.
+   * The output in the same form; empty unless the state is COMPUTED.
    * </pre>
    *
    * <code>string output = 5;</code>
@@ -108,7 +108,7 @@ public interface PreviewRowOrBuilder extends
   java.lang.String getOutput();
   /**
    * <pre>
-   * The output likewise; empty unless the state is COMPUTED.
+   * The output in the same form; empty unless the state is COMPUTED.
    * </pre>
    *
    * <code>string output = 5;</code>

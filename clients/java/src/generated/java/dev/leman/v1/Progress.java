@@ -6,14 +6,14 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
- * job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
- * the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
- * functions.
+ * Counts of one job, over all executors that ran it. An executor that takes a job over continues from the counts that
+ * the previous one stored: when the job began, when it was paused, and, for a refresh, before its commit. Deleted rows
+ * are not counted. For a refresh, a row of the view counts once, whatever the number of functions, except that
+ * `rows_failed`, `rows_evaluated` and `udf_duration` are sums over the functions.
  *
- * A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
- * NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
- * `rows_ready_to_commit` and `rows_committed`.
+ * A function either computes a value for a row (`rows_computed`), or it fails and the error policy skips the row, which
+ * is then NULL (`rows_failed`). Rows of both kinds are checkpointed and committed, and both count in
+ * `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
  * </pre>
  *
  * Protobuf type {@code leman.v1.Progress}
@@ -303,7 +303,7 @@ private static final long serialVersionUID = 0L;
   private long rowsTotal_ = 0L;
   /**
    * <pre>
-   * Rows of the table's fragments that the job is about.
+   * Rows of the fragments that the job covers.
    * </pre>
    *
    * <code>int64 rows_total = 1;</code>
@@ -318,7 +318,7 @@ private static final long serialVersionUID = 0L;
   private long rowsReused_ = 0L;
   /**
    * <pre>
-   * Rows that needed nothing.
+   * Rows that were current and needed no work.
    * </pre>
    *
    * <code>int64 rows_reused = 2;</code>
@@ -348,8 +348,8 @@ private static final long serialVersionUID = 0L;
   private long rowsCheckpointed_ = 0L;
   /**
    * <pre>
-   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-   * functions, each row counts in proportion to its values.
+   * Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+   * counts by the fraction of its values that are stored.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 4;</code>
@@ -364,7 +364,7 @@ private static final long serialVersionUID = 0L;
   private long rowsReadyToCommit_ = 0L;
   /**
    * <pre>
-   * Rows in complete column files that wait for their commit, without those that the filter left out.
+   * Rows in complete column files that wait to be committed, without rows that the filter left out.
    * </pre>
    *
    * <code>int64 rows_ready_to_commit = 5;</code>
@@ -379,8 +379,7 @@ private static final long serialVersionUID = 0L;
   private long rowsCommitted_ = 0L;
   /**
    * <pre>
-   * Rows that queries see: those of the column files that the job has committed, without those that the filter left
-   * out.
+   * Rows in column files that the job has committed, which queries see, without rows that the filter left out.
    * </pre>
    *
    * <code>int64 rows_committed = 6;</code>
@@ -395,7 +394,7 @@ private static final long serialVersionUID = 0L;
   private long rowsSkipped_ = 0L;
   /**
    * <pre>
-   * Rows of the column files that the job has committed that the filter left out.
+   * Rows in column files that the job has committed, but that the filter left out.
    * </pre>
    *
    * <code>int64 rows_skipped = 7;</code>
@@ -410,10 +409,10 @@ private static final long serialVersionUID = 0L;
   private long rowsFailed_ = 0L;
   /**
    * <pre>
-   * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-   * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-   * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-   * committed. The error policy's `max_errors` is compared with it.
+   * Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+   * an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+   * never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+   * committed. The error policy's `max_errors` limits this number.
    * </pre>
    *
    * <code>int64 rows_failed = 8;</code>
@@ -428,7 +427,7 @@ private static final long serialVersionUID = 0L;
   private long rowsEvaluated_ = 0L;
   /**
    * <pre>
-   * Rows passed to the function, without retries: computed and failed ones.
+   * Rows passed to the function, computed or failed; a retried row counts once.
    * </pre>
    *
    * <code>int64 rows_evaluated = 9;</code>
@@ -473,7 +472,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration udfDuration_;
   /**
    * <pre>
-   * Time in the function, summed over workers; likewise the next four.
+   * Time in the function, summed over workers, as are the next four fields.
    * </pre>
    *
    * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -485,7 +484,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Time in the function, summed over workers; likewise the next four.
+   * Time in the function, summed over workers, as are the next four fields.
    * </pre>
    *
    * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -497,7 +496,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Time in the function, summed over workers; likewise the next four.
+   * Time in the function, summed over workers, as are the next four fields.
    * </pre>
    *
    * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -810,7 +809,7 @@ private static final long serialVersionUID = 0L;
   private long rowsComputed_ = 0L;
   /**
    * <pre>
-   * Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
+   * The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored.
    * </pre>
    *
    * <code>int64 rows_computed = 23;</code>
@@ -1350,14 +1349,14 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
-   * job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
-   * the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
-   * functions.
+   * Counts of one job, over all executors that ran it. An executor that takes a job over continues from the counts that
+   * the previous one stored: when the job began, when it was paused, and, for a refresh, before its commit. Deleted rows
+   * are not counted. For a refresh, a row of the view counts once, whatever the number of functions, except that
+   * `rows_failed`, `rows_evaluated` and `udf_duration` are sums over the functions.
    *
-   * A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
-   * NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
-   * `rows_ready_to_commit` and `rows_committed`.
+   * A function either computes a value for a row (`rows_computed`), or it fails and the error policy skips the row, which
+   * is then NULL (`rows_failed`). Rows of both kinds are checkpointed and committed, and both count in
+   * `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
    * </pre>
    *
    * Protobuf type {@code leman.v1.Progress}
@@ -1905,7 +1904,7 @@ private static final long serialVersionUID = 0L;
     private long rowsTotal_ ;
     /**
      * <pre>
-     * Rows of the table's fragments that the job is about.
+     * Rows of the fragments that the job covers.
      * </pre>
      *
      * <code>int64 rows_total = 1;</code>
@@ -1917,7 +1916,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of the table's fragments that the job is about.
+     * Rows of the fragments that the job covers.
      * </pre>
      *
      * <code>int64 rows_total = 1;</code>
@@ -1933,7 +1932,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of the table's fragments that the job is about.
+     * Rows of the fragments that the job covers.
      * </pre>
      *
      * <code>int64 rows_total = 1;</code>
@@ -1949,7 +1948,7 @@ private static final long serialVersionUID = 0L;
     private long rowsReused_ ;
     /**
      * <pre>
-     * Rows that needed nothing.
+     * Rows that were current and needed no work.
      * </pre>
      *
      * <code>int64 rows_reused = 2;</code>
@@ -1961,7 +1960,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that needed nothing.
+     * Rows that were current and needed no work.
      * </pre>
      *
      * <code>int64 rows_reused = 2;</code>
@@ -1977,7 +1976,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that needed nothing.
+     * Rows that were current and needed no work.
      * </pre>
      *
      * <code>int64 rows_reused = 2;</code>
@@ -2037,8 +2036,8 @@ private static final long serialVersionUID = 0L;
     private long rowsCheckpointed_ ;
     /**
      * <pre>
-     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-     * functions, each row counts in proportion to its values.
+     * Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+     * counts by the fraction of its values that are stored.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 4;</code>
@@ -2050,8 +2049,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-     * functions, each row counts in proportion to its values.
+     * Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+     * counts by the fraction of its values that are stored.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 4;</code>
@@ -2067,8 +2066,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-     * functions, each row counts in proportion to its values.
+     * Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+     * counts by the fraction of its values that are stored.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 4;</code>
@@ -2084,7 +2083,7 @@ private static final long serialVersionUID = 0L;
     private long rowsReadyToCommit_ ;
     /**
      * <pre>
-     * Rows in complete column files that wait for their commit, without those that the filter left out.
+     * Rows in complete column files that wait to be committed, without rows that the filter left out.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 5;</code>
@@ -2096,7 +2095,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in complete column files that wait for their commit, without those that the filter left out.
+     * Rows in complete column files that wait to be committed, without rows that the filter left out.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 5;</code>
@@ -2112,7 +2111,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in complete column files that wait for their commit, without those that the filter left out.
+     * Rows in complete column files that wait to be committed, without rows that the filter left out.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 5;</code>
@@ -2128,8 +2127,7 @@ private static final long serialVersionUID = 0L;
     private long rowsCommitted_ ;
     /**
      * <pre>
-     * Rows that queries see: those of the column files that the job has committed, without those that the filter left
-     * out.
+     * Rows in column files that the job has committed, which queries see, without rows that the filter left out.
      * </pre>
      *
      * <code>int64 rows_committed = 6;</code>
@@ -2141,8 +2139,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that queries see: those of the column files that the job has committed, without those that the filter left
-     * out.
+     * Rows in column files that the job has committed, which queries see, without rows that the filter left out.
      * </pre>
      *
      * <code>int64 rows_committed = 6;</code>
@@ -2158,8 +2155,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that queries see: those of the column files that the job has committed, without those that the filter left
-     * out.
+     * Rows in column files that the job has committed, which queries see, without rows that the filter left out.
      * </pre>
      *
      * <code>int64 rows_committed = 6;</code>
@@ -2175,7 +2171,7 @@ private static final long serialVersionUID = 0L;
     private long rowsSkipped_ ;
     /**
      * <pre>
-     * Rows of the column files that the job has committed that the filter left out.
+     * Rows in column files that the job has committed, but that the filter left out.
      * </pre>
      *
      * <code>int64 rows_skipped = 7;</code>
@@ -2187,7 +2183,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of the column files that the job has committed that the filter left out.
+     * Rows in column files that the job has committed, but that the filter left out.
      * </pre>
      *
      * <code>int64 rows_skipped = 7;</code>
@@ -2203,7 +2199,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of the column files that the job has committed that the filter left out.
+     * Rows in column files that the job has committed, but that the filter left out.
      * </pre>
      *
      * <code>int64 rows_skipped = 7;</code>
@@ -2219,10 +2215,10 @@ private static final long serialVersionUID = 0L;
     private long rowsFailed_ ;
     /**
      * <pre>
-     * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-     * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-     * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-     * committed. The error policy's `max_errors` is compared with it.
+     * Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+     * an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+     * never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+     * committed. The error policy's `max_errors` limits this number.
      * </pre>
      *
      * <code>int64 rows_failed = 8;</code>
@@ -2234,10 +2230,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-     * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-     * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-     * committed. The error policy's `max_errors` is compared with it.
+     * Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+     * an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+     * never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+     * committed. The error policy's `max_errors` limits this number.
      * </pre>
      *
      * <code>int64 rows_failed = 8;</code>
@@ -2253,10 +2249,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-     * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-     * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-     * committed. The error policy's `max_errors` is compared with it.
+     * Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+     * an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+     * never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+     * committed. The error policy's `max_errors` limits this number.
      * </pre>
      *
      * <code>int64 rows_failed = 8;</code>
@@ -2272,7 +2268,7 @@ private static final long serialVersionUID = 0L;
     private long rowsEvaluated_ ;
     /**
      * <pre>
-     * Rows passed to the function, without retries: computed and failed ones.
+     * Rows passed to the function, computed or failed; a retried row counts once.
      * </pre>
      *
      * <code>int64 rows_evaluated = 9;</code>
@@ -2284,7 +2280,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows passed to the function, without retries: computed and failed ones.
+     * Rows passed to the function, computed or failed; a retried row counts once.
      * </pre>
      *
      * <code>int64 rows_evaluated = 9;</code>
@@ -2300,7 +2296,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows passed to the function, without retries: computed and failed ones.
+     * Rows passed to the function, computed or failed; a retried row counts once.
      * </pre>
      *
      * <code>int64 rows_evaluated = 9;</code>
@@ -2406,7 +2402,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> udfDurationBuilder_;
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2417,7 +2413,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2432,7 +2428,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2452,7 +2448,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2470,7 +2466,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2495,7 +2491,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2512,7 +2508,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2524,7 +2520,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -2539,7 +2535,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time in the function, summed over workers; likewise the next four.
+     * Time in the function, summed over workers, as are the next four fields.
      * </pre>
      *
      * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -3708,7 +3704,7 @@ private static final long serialVersionUID = 0L;
     private long rowsComputed_ ;
     /**
      * <pre>
-     * Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
+     * The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored.
      * </pre>
      *
      * <code>int64 rows_computed = 23;</code>
@@ -3720,7 +3716,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
+     * The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored.
      * </pre>
      *
      * <code>int64 rows_computed = 23;</code>
@@ -3736,7 +3732,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
+     * The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored.
      * </pre>
      *
      * <code>int64 rows_computed = 23;</code>

@@ -10,7 +10,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows of the table's fragments that the job is about.
+   * Rows of the fragments that the job covers.
    * </pre>
    *
    * <code>int64 rows_total = 1;</code>
@@ -20,7 +20,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows that needed nothing.
+   * Rows that were current and needed no work.
    * </pre>
    *
    * <code>int64 rows_reused = 2;</code>
@@ -40,8 +40,8 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
-   * functions, each row counts in proportion to its values.
+   * Rows, computed or failed, that are stored in a checkpoint or a staged file. If a view has several functions, a row
+   * counts by the fraction of its values that are stored.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 4;</code>
@@ -51,7 +51,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows in complete column files that wait for their commit, without those that the filter left out.
+   * Rows in complete column files that wait to be committed, without rows that the filter left out.
    * </pre>
    *
    * <code>int64 rows_ready_to_commit = 5;</code>
@@ -61,8 +61,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows that queries see: those of the column files that the job has committed, without those that the filter left
-   * out.
+   * Rows in column files that the job has committed, which queries see, without rows that the filter left out.
    * </pre>
    *
    * <code>int64 rows_committed = 6;</code>
@@ -72,7 +71,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows of the column files that the job has committed that the filter left out.
+   * Rows in column files that the job has committed, but that the filter left out.
    * </pre>
    *
    * <code>int64 rows_skipped = 7;</code>
@@ -82,10 +81,10 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
-   * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
-   * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
-   * committed. The error policy's `max_errors` is compared with it.
+   * Rows that the job leaves without a value because the function failed on them: in this job, on any executor, or in
+   * an earlier job whose checkpoints it reuses. Each row counts once, as soon as its failure is stored. So the number
+   * never falls while the job runs and the inputs are unchanged. At the end it is the number of such rows that were
+   * committed. The error policy's `max_errors` limits this number.
    * </pre>
    *
    * <code>int64 rows_failed = 8;</code>
@@ -95,7 +94,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows passed to the function, without retries: computed and failed ones.
+   * Rows passed to the function, computed or failed; a retried row counts once.
    * </pre>
    *
    * <code>int64 rows_evaluated = 9;</code>
@@ -125,7 +124,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Time in the function, summed over workers; likewise the next four.
+   * Time in the function, summed over workers, as are the next four fields.
    * </pre>
    *
    * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -134,7 +133,7 @@ public interface ProgressOrBuilder extends
   boolean hasUdfDuration();
   /**
    * <pre>
-   * Time in the function, summed over workers; likewise the next four.
+   * Time in the function, summed over workers, as are the next four fields.
    * </pre>
    *
    * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -143,7 +142,7 @@ public interface ProgressOrBuilder extends
   com.google.protobuf.Duration getUdfDuration();
   /**
    * <pre>
-   * Time in the function, summed over workers; likewise the next four.
+   * Time in the function, summed over workers, as are the next four fields.
    * </pre>
    *
    * <code>.google.protobuf.Duration udf_duration = 12;</code>
@@ -363,7 +362,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
+   * The part of `rows_evaluated` that got a value. Rows of units that still run count once they are stored.
    * </pre>
    *
    * <code>int64 rows_computed = 23;</code>

@@ -373,7 +373,8 @@ private static final long serialVersionUID = 0L;
   private int batchSize_ = 0;
   /**
    * <pre>
-   * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+   * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches of about 4 MB, or of one row if that is
+   * larger.
    * </pre>
    *
    * <code>int32 batch_size = 8;</code>
@@ -468,10 +469,11 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
-   * finished files replace those in the latest version, if the column's current function, or one whose values the
-   * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
-   * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
-   * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+   * finished files replace those in the latest version, if they were computed from the row's current inputs, by the
+   * column's current function or by one whose values the column keeps. If several values or failures of a row are
+   * stored, the latest value is shown; a row that only has failures is NULL. `where` applies to these values, too. It
+   * works while a job runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call
+   * starts over.
    * </pre>
    *
    * <code>bool include_checkpointed = 12;</code>
@@ -1847,7 +1849,8 @@ private static final long serialVersionUID = 0L;
     private int batchSize_ ;
     /**
      * <pre>
-     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches of about 4 MB, or of one row if that is
+     * larger.
      * </pre>
      *
      * <code>int32 batch_size = 8;</code>
@@ -1859,7 +1862,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches of about 4 MB, or of one row if that is
+     * larger.
      * </pre>
      *
      * <code>int32 batch_size = 8;</code>
@@ -1875,7 +1879,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches of about 4 MB, or of one row if that is
+     * larger.
      * </pre>
      *
      * <code>int32 batch_size = 8;</code>
@@ -2077,10 +2082,11 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
-     * finished files replace those in the latest version, if the column's current function, or one whose values the
-     * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
-     * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
-     * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+     * finished files replace those in the latest version, if they were computed from the row's current inputs, by the
+     * column's current function or by one whose values the column keeps. If several values or failures of a row are
+     * stored, the latest value is shown; a row that only has failures is NULL. `where` applies to these values, too. It
+     * works while a job runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call
+     * starts over.
      * </pre>
      *
      * <code>bool include_checkpointed = 12;</code>
@@ -2093,10 +2099,11 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
-     * finished files replace those in the latest version, if the column's current function, or one whose values the
-     * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
-     * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
-     * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+     * finished files replace those in the latest version, if they were computed from the row's current inputs, by the
+     * column's current function or by one whose values the column keeps. If several values or failures of a row are
+     * stored, the latest value is shown; a row that only has failures is NULL. `where` applies to these values, too. It
+     * works while a job runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call
+     * starts over.
      * </pre>
      *
      * <code>bool include_checkpointed = 12;</code>
@@ -2113,10 +2120,11 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
-     * finished files replace those in the latest version, if the column's current function, or one whose values the
-     * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
-     * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
-     * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+     * finished files replace those in the latest version, if they were computed from the row's current inputs, by the
+     * column's current function or by one whose values the column keeps. If several values or failures of a row are
+     * stored, the latest value is shown; a row that only has failures is NULL. `where` applies to these values, too. It
+     * works while a job runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call
+     * starts over.
      * </pre>
      *
      * <code>bool include_checkpointed = 12;</code>

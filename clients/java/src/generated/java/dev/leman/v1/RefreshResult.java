@@ -52,7 +52,7 @@ private static final long serialVersionUID = 0L;
   private int mode_ = 0;
   /**
    * <pre>
-   * How.
+   * The mode: nothing, incremental or full.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -63,7 +63,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How.
+   * The mode: nothing, incremental or full.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -78,7 +78,7 @@ private static final long serialVersionUID = 0L;
   private int reason_ = 0;
   /**
    * <pre>
-   * Why so.
+   * Why it has this mode.
    * </pre>
    *
    * <code>.leman.v1.RefreshReason reason = 2;</code>
@@ -89,7 +89,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Why so.
+   * Why it has this mode.
    * </pre>
    *
    * <code>.leman.v1.RefreshReason reason = 2;</code>
@@ -935,7 +935,7 @@ private static final long serialVersionUID = 0L;
     private int mode_ = 0;
     /**
      * <pre>
-     * How.
+     * The mode: nothing, incremental or full.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -946,7 +946,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How.
+     * The mode: nothing, incremental or full.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -961,7 +961,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How.
+     * The mode: nothing, incremental or full.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -974,7 +974,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How.
+     * The mode: nothing, incremental or full.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -992,7 +992,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How.
+     * The mode: nothing, incremental or full.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -1008,7 +1008,7 @@ private static final long serialVersionUID = 0L;
     private int reason_ = 0;
     /**
      * <pre>
-     * Why so.
+     * Why it has this mode.
      * </pre>
      *
      * <code>.leman.v1.RefreshReason reason = 2;</code>
@@ -1019,7 +1019,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why so.
+     * Why it has this mode.
      * </pre>
      *
      * <code>.leman.v1.RefreshReason reason = 2;</code>
@@ -1034,7 +1034,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why so.
+     * Why it has this mode.
      * </pre>
      *
      * <code>.leman.v1.RefreshReason reason = 2;</code>
@@ -1047,7 +1047,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why so.
+     * Why it has this mode.
      * </pre>
      *
      * <code>.leman.v1.RefreshReason reason = 2;</code>
@@ -1065,7 +1065,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why so.
+     * Why it has this mode.
      * </pre>
      *
      * <code>.leman.v1.RefreshReason reason = 2;</code>

@@ -10,7 +10,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * How.
+   * The mode: nothing, incremental or full.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -19,7 +19,7 @@ public interface RefreshResultOrBuilder extends
   int getModeValue();
   /**
    * <pre>
-   * How.
+   * The mode: nothing, incremental or full.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 1;</code>
@@ -29,7 +29,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Why so.
+   * Why it has this mode.
    * </pre>
    *
    * <code>.leman.v1.RefreshReason reason = 2;</code>
@@ -38,7 +38,7 @@ public interface RefreshResultOrBuilder extends
   int getReasonValue();
   /**
    * <pre>
-   * Why so.
+   * Why it has this mode.
    * </pre>
    *
    * <code>.leman.v1.RefreshReason reason = 2;</code>

@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
     POLICY_AUTO(1),
     /**
      * <pre>
-     * Refuse if it is not: FULL_REFRESH_NEEDED.
+     * Incremental; the refresh is refused if that is not possible: FULL_REFRESH_NEEDED.
      * </pre>
      *
      * <code>POLICY_INCREMENTAL = 2;</code>
@@ -107,7 +107,7 @@ private static final long serialVersionUID = 0L;
     public static final int POLICY_AUTO_VALUE = 1;
     /**
      * <pre>
-     * Refuse if it is not: FULL_REFRESH_NEEDED.
+     * Incremental; the refresh is refused if that is not possible: FULL_REFRESH_NEEDED.
      * </pre>
      *
      * <code>POLICY_INCREMENTAL = 2;</code>

@@ -135,8 +135,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.ByteString bundle_ = com.google.protobuf.ByteString.EMPTY;
   /**
    * <pre>
-   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-   * not fit into a message by UploadBundle first.
+   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+   * into a message, store it with UploadBundle first.
    * </pre>
    *
    * <code>bytes bundle = 3;</code>
@@ -797,8 +797,8 @@ private static final long serialVersionUID = 0L;
     private com.google.protobuf.ByteString bundle_ = com.google.protobuf.ByteString.EMPTY;
     /**
      * <pre>
-     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-     * not fit into a message by UploadBundle first.
+     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+     * into a message, store it with UploadBundle first.
      * </pre>
      *
      * <code>bytes bundle = 3;</code>
@@ -810,8 +810,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-     * not fit into a message by UploadBundle first.
+     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+     * into a message, store it with UploadBundle first.
      * </pre>
      *
      * <code>bytes bundle = 3;</code>
@@ -827,8 +827,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-     * not fit into a message by UploadBundle first.
+     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+     * into a message, store it with UploadBundle first.
      * </pre>
      *
      * <code>bytes bundle = 3;</code>

@@ -57,8 +57,8 @@ public interface RegisterUdfRequestOrBuilder extends
 
   /**
    * <pre>
-   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
-   * not fit into a message by UploadBundle first.
+   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. If it does not fit
+   * into a message, store it with UploadBundle first.
    * </pre>
    *
    * <code>bytes bundle = 3;</code>

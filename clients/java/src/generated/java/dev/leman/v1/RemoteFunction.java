@@ -53,9 +53,9 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -67,9 +67,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -80,9 +80,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -94,9 +94,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -535,9 +535,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -550,9 +550,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -563,9 +563,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -577,9 +577,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -592,9 +592,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -613,9 +613,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -633,9 +633,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -653,9 +653,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -670,9 +670,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-     * registered under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+     * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+     * can register other addresses under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>

@@ -10,9 +10,9 @@ public interface RemoteFunctionOrBuilder extends
 
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -22,9 +22,9 @@ public interface RemoteFunctionOrBuilder extends
       getAddressesList();
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -33,9 +33,9 @@ public interface RemoteFunctionOrBuilder extends
   int getAddressesCount();
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -45,9 +45,9 @@ public interface RemoteFunctionOrBuilder extends
   java.lang.String getAddresses(int index);
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
-   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
-   * registered under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All servers must serve
+   * this version of the function. Batches go to them in turn; if one cannot be reached, the others get its batches. You
+   * can register other addresses under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>

@@ -39,7 +39,7 @@ public enum RowState
   ROW_STATE_NULL(2),
   /**
    * <pre>
-   * The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
+   * The function failed on it. A plain backfill does not retry it, unless the function of the column was changed since.
    * </pre>
    *
    * <code>ROW_STATE_FAILED = 3;</code>
@@ -82,7 +82,7 @@ public enum RowState
   public static final int ROW_STATE_NULL_VALUE = 2;
   /**
    * <pre>
-   * The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
+   * The function failed on it. A plain backfill does not retry it, unless the function of the column was changed since.
    * </pre>
    *
    * <code>ROW_STATE_FAILED = 3;</code>

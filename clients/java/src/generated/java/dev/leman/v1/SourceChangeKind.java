@@ -23,7 +23,7 @@ public enum SourceChangeKind
   SOURCE_CHANGE_KIND_UNSPECIFIED(0),
   /**
    * <pre>
-   * It is in the target version only.
+   * The fragment is in the target version only.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_APPEARED = 1;</code>
@@ -31,7 +31,7 @@ public enum SourceChangeKind
   SOURCE_CHANGE_KIND_APPEARED(1),
   /**
    * <pre>
-   * It is in the recorded version only.
+   * The fragment is in the recorded version only.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_GONE = 2;</code>
@@ -39,7 +39,7 @@ public enum SourceChangeKind
   SOURCE_CHANGE_KIND_GONE(2),
   /**
    * <pre>
-   * It is in both, with other deleted rows and equal values.
+   * The fragment is in both versions, with different deleted rows and equal values.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_DELETIONS = 3;</code>
@@ -47,7 +47,7 @@ public enum SourceChangeKind
   SOURCE_CHANGE_KIND_DELETIONS(3),
   /**
    * <pre>
-   * It is in both; a column that the view reads has other data files.
+   * The fragment is in both versions; a column that the view reads has different data files.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_REWRITTEN = 4;</code>
@@ -66,7 +66,7 @@ public enum SourceChangeKind
   public static final int SOURCE_CHANGE_KIND_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * It is in the target version only.
+   * The fragment is in the target version only.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_APPEARED = 1;</code>
@@ -74,7 +74,7 @@ public enum SourceChangeKind
   public static final int SOURCE_CHANGE_KIND_APPEARED_VALUE = 1;
   /**
    * <pre>
-   * It is in the recorded version only.
+   * The fragment is in the recorded version only.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_GONE = 2;</code>
@@ -82,7 +82,7 @@ public enum SourceChangeKind
   public static final int SOURCE_CHANGE_KIND_GONE_VALUE = 2;
   /**
    * <pre>
-   * It is in both, with other deleted rows and equal values.
+   * The fragment is in both versions, with different deleted rows and equal values.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_DELETIONS = 3;</code>
@@ -90,7 +90,7 @@ public enum SourceChangeKind
   public static final int SOURCE_CHANGE_KIND_DELETIONS_VALUE = 3;
   /**
    * <pre>
-   * It is in both; a column that the view reads has other data files.
+   * The fragment is in both versions; a column that the view reads has different data files.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_REWRITTEN = 4;</code>

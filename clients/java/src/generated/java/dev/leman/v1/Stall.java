@@ -162,7 +162,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration idleDuration_;
   /**
    * <pre>
-   * For how long.
+   * For how long it has waited.
    * </pre>
    *
    * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -174,7 +174,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For how long.
+   * For how long it has waited.
    * </pre>
    *
    * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -186,7 +186,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For how long.
+   * For how long it has waited.
    * </pre>
    *
    * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -200,7 +200,7 @@ private static final long serialVersionUID = 0L;
   private boolean silent_ = false;
   /**
    * <pre>
-   * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
+   * The worker does not respond: it is frozen or disconnected. Its work was handed to another worker.
    * </pre>
    *
    * <code>bool silent = 5;</code>
@@ -1059,7 +1059,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> idleDurationBuilder_;
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1070,7 +1070,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1085,7 +1085,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1105,7 +1105,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1123,7 +1123,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1148,7 +1148,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1165,7 +1165,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1177,7 +1177,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1192,7 +1192,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For how long.
+     * For how long it has waited.
      * </pre>
      *
      * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -1214,7 +1214,7 @@ private static final long serialVersionUID = 0L;
     private boolean silent_ ;
     /**
      * <pre>
-     * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
+     * The worker does not respond: it is frozen or disconnected. Its work was handed to another worker.
      * </pre>
      *
      * <code>bool silent = 5;</code>
@@ -1226,7 +1226,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
+     * The worker does not respond: it is frozen or disconnected. Its work was handed to another worker.
      * </pre>
      *
      * <code>bool silent = 5;</code>
@@ -1242,7 +1242,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
+     * The worker does not respond: it is frozen or disconnected. Its work was handed to another worker.
      * </pre>
      *
      * <code>bool silent = 5;</code>

@@ -76,7 +76,7 @@ public interface StallOrBuilder extends
 
   /**
    * <pre>
-   * For how long.
+   * For how long it has waited.
    * </pre>
    *
    * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -85,7 +85,7 @@ public interface StallOrBuilder extends
   boolean hasIdleDuration();
   /**
    * <pre>
-   * For how long.
+   * For how long it has waited.
    * </pre>
    *
    * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -94,7 +94,7 @@ public interface StallOrBuilder extends
   com.google.protobuf.Duration getIdleDuration();
   /**
    * <pre>
-   * For how long.
+   * For how long it has waited.
    * </pre>
    *
    * <code>.google.protobuf.Duration idle_duration = 4;</code>
@@ -103,7 +103,7 @@ public interface StallOrBuilder extends
 
   /**
    * <pre>
-   * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
+   * The worker does not respond: it is frozen or disconnected. Its work was handed to another worker.
    * </pre>
    *
    * <code>bool silent = 5;</code>

@@ -100,7 +100,7 @@ private static final long serialVersionUID = 0L;
     KIND_DAMAGED(4),
     /**
      * <pre>
-     * The rest of a file whose writer died.
+     * A partial file whose writer died.
      * </pre>
      *
      * <code>KIND_UNFINISHED = 5;</code>
@@ -159,7 +159,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_DAMAGED_VALUE = 4;
     /**
      * <pre>
-     * The rest of a file whose writer died.
+     * A partial file whose writer died.
      * </pre>
      *
      * <code>KIND_UNFINISHED = 5;</code>
@@ -281,8 +281,8 @@ private static final long serialVersionUID = 0L;
     USE_UNSPECIFIED(0),
     /**
      * <pre>
-     * An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
-     * removes the column file that shows this too.
+     * An unfinished fragment can reuse it. Or it shows which rows of a partly computed fragment are computed; the
+     * column file shows this too, but a compaction removes that file.
      * </pre>
      *
      * <code>USE_OPEN = 1;</code>
@@ -290,7 +290,7 @@ private static final long serialVersionUID = 0L;
     USE_OPEN(1),
     /**
      * <pre>
-     * Nothing is known.
+     * Its use is not known.
      * </pre>
      *
      * <code>USE_UNKNOWN = 2;</code>
@@ -314,7 +314,7 @@ private static final long serialVersionUID = 0L;
     USE_NO_COLUMN(4),
     /**
      * <pre>
-     * It is of another function or version than its column, or of this table under another path.
+     * It was computed by another function or version than the column's, or for this table at another path.
      * </pre>
      *
      * <code>USE_OTHER_FUNCTION = 5;</code>
@@ -330,7 +330,7 @@ private static final long serialVersionUID = 0L;
     USE_NO_SOURCES(6),
     /**
      * <pre>
-     * Written for a column that was dropped since; one of the same name is another.
+     * It was written for a column that was dropped since, even if a new column has the name.
      * </pre>
      *
      * <code>USE_NOT_INSTALLABLE = 7;</code>
@@ -370,7 +370,7 @@ private static final long serialVersionUID = 0L;
     USE_UNFINISHED(11),
     /**
      * <pre>
-     * The form of an older writer: not used.
+     * It has the format of an earlier release, and is not used.
      * </pre>
      *
      * <code>USE_LEGACY = 12;</code>
@@ -389,8 +389,8 @@ private static final long serialVersionUID = 0L;
     public static final int USE_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
-     * removes the column file that shows this too.
+     * An unfinished fragment can reuse it. Or it shows which rows of a partly computed fragment are computed; the
+     * column file shows this too, but a compaction removes that file.
      * </pre>
      *
      * <code>USE_OPEN = 1;</code>
@@ -398,7 +398,7 @@ private static final long serialVersionUID = 0L;
     public static final int USE_OPEN_VALUE = 1;
     /**
      * <pre>
-     * Nothing is known.
+     * Its use is not known.
      * </pre>
      *
      * <code>USE_UNKNOWN = 2;</code>
@@ -422,7 +422,7 @@ private static final long serialVersionUID = 0L;
     public static final int USE_NO_COLUMN_VALUE = 4;
     /**
      * <pre>
-     * It is of another function or version than its column, or of this table under another path.
+     * It was computed by another function or version than the column's, or for this table at another path.
      * </pre>
      *
      * <code>USE_OTHER_FUNCTION = 5;</code>
@@ -438,7 +438,7 @@ private static final long serialVersionUID = 0L;
     public static final int USE_NO_SOURCES_VALUE = 6;
     /**
      * <pre>
-     * Written for a column that was dropped since; one of the same name is another.
+     * It was written for a column that was dropped since, even if a new column has the name.
      * </pre>
      *
      * <code>USE_NOT_INSTALLABLE = 7;</code>
@@ -478,7 +478,7 @@ private static final long serialVersionUID = 0L;
     public static final int USE_UNFINISHED_VALUE = 11;
     /**
      * <pre>
-     * The form of an older writer: not used.
+     * It has the format of an earlier release, and is not used.
      * </pre>
      *
      * <code>USE_LEGACY = 12;</code>
@@ -1100,7 +1100,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.RowRange range_;
   /**
    * <pre>
-   * The rows that it covers; unset where it is not a checkpoint of a range.
+   * The rows that it covers; unset if it is not a checkpoint of a range.
    * </pre>
    *
    * <code>.leman.v1.RowRange range = 11;</code>
@@ -1112,7 +1112,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The rows that it covers; unset where it is not a checkpoint of a range.
+   * The rows that it covers; unset if it is not a checkpoint of a range.
    * </pre>
    *
    * <code>.leman.v1.RowRange range = 11;</code>
@@ -1124,7 +1124,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The rows that it covers; unset where it is not a checkpoint of a range.
+   * The rows that it covers; unset if it is not a checkpoint of a range.
    * </pre>
    *
    * <code>.leman.v1.RowRange range = 11;</code>
@@ -2706,7 +2706,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.RowRange, dev.leman.v1.RowRange.Builder, dev.leman.v1.RowRangeOrBuilder> rangeBuilder_;
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2717,7 +2717,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2732,7 +2732,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2752,7 +2752,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2770,7 +2770,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2795,7 +2795,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2812,7 +2812,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2824,7 +2824,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>
@@ -2839,7 +2839,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The rows that it covers; unset where it is not a checkpoint of a range.
+     * The rows that it covers; unset if it is not a checkpoint of a range.
      * </pre>
      *
      * <code>.leman.v1.RowRange range = 11;</code>

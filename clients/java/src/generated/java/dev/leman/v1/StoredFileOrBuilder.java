@@ -210,7 +210,7 @@ public interface StoredFileOrBuilder extends
 
   /**
    * <pre>
-   * The rows that it covers; unset where it is not a checkpoint of a range.
+   * The rows that it covers; unset if it is not a checkpoint of a range.
    * </pre>
    *
    * <code>.leman.v1.RowRange range = 11;</code>
@@ -219,7 +219,7 @@ public interface StoredFileOrBuilder extends
   boolean hasRange();
   /**
    * <pre>
-   * The rows that it covers; unset where it is not a checkpoint of a range.
+   * The rows that it covers; unset if it is not a checkpoint of a range.
    * </pre>
    *
    * <code>.leman.v1.RowRange range = 11;</code>
@@ -228,7 +228,7 @@ public interface StoredFileOrBuilder extends
   dev.leman.v1.RowRange getRange();
   /**
    * <pre>
-   * The rows that it covers; unset where it is not a checkpoint of a range.
+   * The rows that it covers; unset if it is not a checkpoint of a range.
    * </pre>
    *
    * <code>.leman.v1.RowRange range = 11;</code>

@@ -615,9 +615,9 @@ private static final long serialVersionUID = 0L;
   public static final int SQL_EXPRESSION_FIELD_NUMBER = 9;
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-   * value is an error `SqlError`, never retried.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+   * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+   * without a value is an error `SqlError`, which is never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -628,9 +628,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-   * value is an error `SqlError`, never retried.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+   * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+   * without a value is an error `SqlError`, which is never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -655,9 +655,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-   * value is an error `SqlError`, never retried.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+   * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+   * without a value is an error `SqlError`, which is never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -782,7 +782,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.ErrorPolicy errorPolicy_;
   /**
    * <pre>
-   * What happens to rows for which it raises.
+   * What happens to rows for which it raises an exception.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -794,7 +794,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happens to rows for which it raises.
+   * What happens to rows for which it raises an exception.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -806,7 +806,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happens to rows for which it raises.
+   * What happens to rows for which it raises an exception.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -1016,8 +1016,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-   * it.
+   * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
    * </pre>
    *
    * <code>string source = 19;</code>
@@ -1039,8 +1038,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-   * it.
+   * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
    * </pre>
    *
    * <code>string source = 19;</code>
@@ -2794,9 +2792,9 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-     * value is an error `SqlError`, never retried.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+     * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+     * without a value is an error `SqlError`, which is never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2808,9 +2806,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-     * value is an error `SqlError`, never retried.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+     * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+     * without a value is an error `SqlError`, which is never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2836,9 +2834,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-     * value is an error `SqlError`, never retried.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+     * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+     * without a value is an error `SqlError`, which is never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2865,9 +2863,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-     * value is an error `SqlError`, never retried.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+     * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+     * without a value is an error `SqlError`, which is never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2884,9 +2882,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-     * value is an error `SqlError`, never retried.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+     * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+     * without a value is an error `SqlError`, which is never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2902,9 +2900,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-     * value is an error `SqlError`, never retried.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+     * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+     * without a value is an error `SqlError`, which is never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -3305,7 +3303,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.ErrorPolicy, dev.leman.v1.ErrorPolicy.Builder, dev.leman.v1.ErrorPolicyOrBuilder> errorPolicyBuilder_;
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3316,7 +3314,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3331,7 +3329,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3351,7 +3349,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3369,7 +3367,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3394,7 +3392,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3411,7 +3409,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3423,7 +3421,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -3438,7 +3436,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens to rows for which it raises.
+     * What happens to rows for which it raises an exception.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -4190,8 +4188,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-     * it.
+     * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4212,8 +4209,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-     * it.
+     * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4235,8 +4231,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-     * it.
+     * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4254,8 +4249,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-     * it.
+     * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4270,8 +4264,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-     * it.
+     * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
      * </pre>
      *
      * <code>string source = 19;</code>

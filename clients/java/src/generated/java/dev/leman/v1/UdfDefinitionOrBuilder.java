@@ -190,9 +190,9 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-   * value is an error `SqlError`, never retried.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+   * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+   * without a value is an error `SqlError`, which is never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -201,9 +201,9 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasSqlExpression();
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-   * value is an error `SqlError`, never retried.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+   * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+   * without a value is an error `SqlError`, which is never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -212,9 +212,9 @@ public interface UdfDefinitionOrBuilder extends
   java.lang.String getSqlExpression();
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
-   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
-   * value is an error `SqlError`, never retried.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only the
+   * functions in docs/sql.md, no volatile ones (`now()`, `random()`), and CASE. It has no batch size or state. A row
+   * without a value is an error `SqlError`, which is never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -289,7 +289,7 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * What happens to rows for which it raises.
+   * What happens to rows for which it raises an exception.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -298,7 +298,7 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasErrorPolicy();
   /**
    * <pre>
-   * What happens to rows for which it raises.
+   * What happens to rows for which it raises an exception.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -307,7 +307,7 @@ public interface UdfDefinitionOrBuilder extends
   dev.leman.v1.ErrorPolicy getErrorPolicy();
   /**
    * <pre>
-   * What happens to rows for which it raises.
+   * What happens to rows for which it raises an exception.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 12;</code>
@@ -459,8 +459,7 @@ public interface UdfDefinitionOrBuilder extends
   /**
    * <pre>
    * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-   * it.
+   * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
    * </pre>
    *
    * <code>string source = 19;</code>
@@ -470,8 +469,7 @@ public interface UdfDefinitionOrBuilder extends
   /**
    * <pre>
    * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
-   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
-   * it.
+   * is not executed. Once a version has a source, it stays; a version without one can get it later. ListUdfs omits it.
    * </pre>
    *
    * <code>string source = 19;</code>

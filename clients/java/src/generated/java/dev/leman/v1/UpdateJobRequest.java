@@ -180,7 +180,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -201,7 +201,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -212,7 +212,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -230,7 +230,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -995,7 +995,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its labels, all of them.
+     * All of its labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -1016,7 +1016,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its labels, all of them.
+     * All of its labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -1027,7 +1027,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its labels, all of them.
+     * All of its labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -1045,7 +1045,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its labels, all of them.
+     * All of its labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -1069,7 +1069,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its labels, all of them.
+     * All of its labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -1092,7 +1092,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its labels, all of them.
+     * All of its labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -1109,7 +1109,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its labels, all of them.
+     * All of its labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 3;</code>

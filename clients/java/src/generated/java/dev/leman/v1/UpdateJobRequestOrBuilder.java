@@ -50,7 +50,7 @@ public interface UpdateJobRequestOrBuilder extends
 
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -58,7 +58,7 @@ public interface UpdateJobRequestOrBuilder extends
   int getLabelsCount();
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -73,7 +73,7 @@ public interface UpdateJobRequestOrBuilder extends
   getLabels();
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -82,7 +82,7 @@ public interface UpdateJobRequestOrBuilder extends
   getLabelsMap();
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>
@@ -94,7 +94,7 @@ java.lang.String getLabelsOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * Its labels, all of them.
+   * All of its labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 3;</code>

@@ -247,8 +247,8 @@ java.lang.String defaultValue) {
   private com.google.protobuf.ByteString values_ = com.google.protobuf.ByteString.EMPTY;
   /**
    * <pre>
-   * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
-   * without `expressions`.
+   * Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
+   * Can be combined with `expressions`.
    * </pre>
    *
    * <code>bytes values = 4;</code>
@@ -1203,8 +1203,8 @@ java.lang.String defaultValue) {
     private com.google.protobuf.ByteString values_ = com.google.protobuf.ByteString.EMPTY;
     /**
      * <pre>
-     * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
-     * without `expressions`.
+     * Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
+     * Can be combined with `expressions`.
      * </pre>
      *
      * <code>bytes values = 4;</code>
@@ -1216,8 +1216,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
-     * without `expressions`.
+     * Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
+     * Can be combined with `expressions`.
      * </pre>
      *
      * <code>bytes values = 4;</code>
@@ -1233,8 +1233,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
-     * without `expressions`.
+     * Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
+     * Can be combined with `expressions`.
      * </pre>
      *
      * <code>bytes values = 4;</code>

@@ -116,8 +116,8 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
-   * without `expressions`.
+   * Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
+   * Can be combined with `expressions`.
    * </pre>
    *
    * <code>bytes values = 4;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Something that is not as it was written.
+ * Stored data that is damaged or missing.
  * </pre>
  *
  * Protobuf type {@code leman.v1.VerificationFinding}
@@ -401,7 +401,7 @@ private static final long serialVersionUID = 0L;
     FLAW_UNSPECIFIED(0),
     /**
      * <pre>
-     * It is not what was written.
+     * Its content differs from what was written.
      * </pre>
      *
      * <code>FLAW_DAMAGED = 1;</code>
@@ -436,7 +436,7 @@ private static final long serialVersionUID = 0L;
     public static final int FLAW_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * It is not what was written.
+     * Its content differs from what was written.
      * </pre>
      *
      * <code>FLAW_DAMAGED = 1;</code>
@@ -1094,7 +1094,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Something that is not as it was written.
+   * Stored data that is damaged or missing.
    * </pre>
    *
    * Protobuf type {@code leman.v1.VerificationFinding}

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * How many things of one subject were verified.
+ * How much of one kind was verified.
  * </pre>
  *
  * Protobuf type {@code leman.v1.VerifiedCount}
@@ -89,7 +89,8 @@ private static final long serialVersionUID = 0L;
   private long unverifiable_ = 0L;
   /**
    * <pre>
-   * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
+   * How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+   * readable.
    * </pre>
    *
    * <code>int64 unverifiable = 3;</code>
@@ -336,7 +337,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How many things of one subject were verified.
+   * How much of one kind was verified.
    * </pre>
    *
    * Protobuf type {@code leman.v1.VerifiedCount}
@@ -674,7 +675,8 @@ private static final long serialVersionUID = 0L;
     private long unverifiable_ ;
     /**
      * <pre>
-     * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
+     * How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+     * readable.
      * </pre>
      *
      * <code>int64 unverifiable = 3;</code>
@@ -686,7 +688,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
+     * How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+     * readable.
      * </pre>
      *
      * <code>int64 unverifiable = 3;</code>
@@ -702,7 +705,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
+     * How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+     * readable.
      * </pre>
      *
      * <code>int64 unverifiable = 3;</code>

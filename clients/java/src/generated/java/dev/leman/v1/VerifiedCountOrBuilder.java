@@ -39,7 +39,8 @@ public interface VerifiedCountOrBuilder extends
 
   /**
    * <pre>
-   * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
+   * How many of them have no digest to compare, because another program or a compaction wrote them. They exist and are
+   * readable.
    * </pre>
    *
    * <code>int64 unverifiable = 3;</code>

@@ -52,7 +52,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.VerifiedCount> counts_;
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -63,7 +63,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -75,7 +75,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -86,7 +86,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -97,7 +97,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.VerificationFinding> findings_;
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -124,7 +124,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -147,7 +147,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -158,7 +158,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -174,7 +174,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object resumeToken_ = "";
   /**
    * <pre>
-   * Where a later call continues; empty in the last message: everything was verified.
+   * The token with which a later call continues; empty in the last message, after everything was verified.
    * </pre>
    *
    * <code>string resume_token = 3;</code>
@@ -195,7 +195,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Where a later call continues; empty in the last message: everything was verified.
+   * The token with which a later call continues; empty in the last message, after everything was verified.
    * </pre>
    *
    * <code>string resume_token = 3;</code>
@@ -221,7 +221,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object table_ = "";
   /**
    * <pre>
-   * The last verified table; empty: things of the whole database, or the last message.
+   * The last verified table; empty: the message is about the whole database, or is the last one.
    * </pre>
    *
    * <code>string table = 4;</code>
@@ -242,7 +242,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The last verified table; empty: things of the whole database, or the last message.
+   * The last verified table; empty: the message is about the whole database, or is the last one.
    * </pre>
    *
    * <code>string table = 4;</code>
@@ -771,7 +771,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -785,7 +785,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -799,7 +799,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -813,7 +813,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -834,7 +834,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -852,7 +852,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -872,7 +872,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -893,7 +893,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -911,7 +911,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -929,7 +929,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -948,7 +948,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -965,7 +965,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -982,7 +982,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -993,7 +993,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -1007,7 +1007,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -1022,7 +1022,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -1033,7 +1033,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -1045,7 +1045,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Counts of the things verified since the previous message.
+     * Counts of what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -1083,7 +1083,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1097,7 +1097,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1111,7 +1111,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1125,7 +1125,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1146,7 +1146,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1164,7 +1164,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1184,7 +1184,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1205,7 +1205,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1223,7 +1223,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1241,7 +1241,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1260,7 +1260,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1277,7 +1277,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1294,7 +1294,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1305,7 +1305,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1319,7 +1319,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1334,7 +1334,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1345,7 +1345,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1357,7 +1357,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Findings among the things verified since the previous message.
+     * Findings in what was verified since the previous message.
      * </pre>
      *
      * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -1384,7 +1384,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object resumeToken_ = "";
     /**
      * <pre>
-     * Where a later call continues; empty in the last message: everything was verified.
+     * The token with which a later call continues; empty in the last message, after everything was verified.
      * </pre>
      *
      * <code>string resume_token = 3;</code>
@@ -1404,7 +1404,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where a later call continues; empty in the last message: everything was verified.
+     * The token with which a later call continues; empty in the last message, after everything was verified.
      * </pre>
      *
      * <code>string resume_token = 3;</code>
@@ -1425,7 +1425,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where a later call continues; empty in the last message: everything was verified.
+     * The token with which a later call continues; empty in the last message, after everything was verified.
      * </pre>
      *
      * <code>string resume_token = 3;</code>
@@ -1442,7 +1442,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where a later call continues; empty in the last message: everything was verified.
+     * The token with which a later call continues; empty in the last message, after everything was verified.
      * </pre>
      *
      * <code>string resume_token = 3;</code>
@@ -1456,7 +1456,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where a later call continues; empty in the last message: everything was verified.
+     * The token with which a later call continues; empty in the last message, after everything was verified.
      * </pre>
      *
      * <code>string resume_token = 3;</code>
@@ -1476,7 +1476,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object table_ = "";
     /**
      * <pre>
-     * The last verified table; empty: things of the whole database, or the last message.
+     * The last verified table; empty: the message is about the whole database, or is the last one.
      * </pre>
      *
      * <code>string table = 4;</code>
@@ -1496,7 +1496,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The last verified table; empty: things of the whole database, or the last message.
+     * The last verified table; empty: the message is about the whole database, or is the last one.
      * </pre>
      *
      * <code>string table = 4;</code>
@@ -1517,7 +1517,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The last verified table; empty: things of the whole database, or the last message.
+     * The last verified table; empty: the message is about the whole database, or is the last one.
      * </pre>
      *
      * <code>string table = 4;</code>
@@ -1534,7 +1534,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The last verified table; empty: things of the whole database, or the last message.
+     * The last verified table; empty: the message is about the whole database, or is the last one.
      * </pre>
      *
      * <code>string table = 4;</code>
@@ -1548,7 +1548,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The last verified table; empty: things of the whole database, or the last message.
+     * The last verified table; empty: the message is about the whole database, or is the last one.
      * </pre>
      *
      * <code>string table = 4;</code>

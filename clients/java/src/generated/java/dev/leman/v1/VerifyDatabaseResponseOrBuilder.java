@@ -10,7 +10,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
 
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -19,7 +19,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
       getCountsList();
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -27,7 +27,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
   dev.leman.v1.VerifiedCount getCounts(int index);
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -35,7 +35,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
   int getCountsCount();
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -44,7 +44,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
       getCountsOrBuilderList();
   /**
    * <pre>
-   * Counts of the things verified since the previous message.
+   * Counts of what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerifiedCount counts = 1;</code>
@@ -54,7 +54,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
 
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -63,7 +63,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
       getFindingsList();
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -71,7 +71,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
   dev.leman.v1.VerificationFinding getFindings(int index);
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -79,7 +79,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
   int getFindingsCount();
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -88,7 +88,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
       getFindingsOrBuilderList();
   /**
    * <pre>
-   * Findings among the things verified since the previous message.
+   * Findings in what was verified since the previous message.
    * </pre>
    *
    * <code>repeated .leman.v1.VerificationFinding findings = 2;</code>
@@ -98,7 +98,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
 
   /**
    * <pre>
-   * Where a later call continues; empty in the last message: everything was verified.
+   * The token with which a later call continues; empty in the last message, after everything was verified.
    * </pre>
    *
    * <code>string resume_token = 3;</code>
@@ -107,7 +107,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
   java.lang.String getResumeToken();
   /**
    * <pre>
-   * Where a later call continues; empty in the last message: everything was verified.
+   * The token with which a later call continues; empty in the last message, after everything was verified.
    * </pre>
    *
    * <code>string resume_token = 3;</code>
@@ -118,7 +118,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
 
   /**
    * <pre>
-   * The last verified table; empty: things of the whole database, or the last message.
+   * The last verified table; empty: the message is about the whole database, or is the last one.
    * </pre>
    *
    * <code>string table = 4;</code>
@@ -127,7 +127,7 @@ public interface VerifyDatabaseResponseOrBuilder extends
   java.lang.String getTable();
   /**
    * <pre>
-   * The last verified table; empty: things of the whole database, or the last message.
+   * The last verified table; empty: the message is about the whole database, or is the last one.
    * </pre>
    *
    * <code>string table = 4;</code>

@@ -48,7 +48,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.Job job_;
   /**
    * <pre>
-   * The job, which has ended, unless the time was over before.
+   * The job, which has ended, unless `timeout` passed first.
    * </pre>
    *
    * <code>.leman.v1.Job job = 1;</code>
@@ -60,7 +60,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The job, which has ended, unless the time was over before.
+   * The job, which has ended, unless `timeout` passed first.
    * </pre>
    *
    * <code>.leman.v1.Job job = 1;</code>
@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The job, which has ended, unless the time was over before.
+   * The job, which has ended, unless `timeout` passed first.
    * </pre>
    *
    * <code>.leman.v1.Job job = 1;</code>
@@ -438,7 +438,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.Job, dev.leman.v1.Job.Builder, dev.leman.v1.JobOrBuilder> jobBuilder_;
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -449,7 +449,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -464,7 +464,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -484,7 +484,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -502,7 +502,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -527,7 +527,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -544,7 +544,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -556,7 +556,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>
@@ -571,7 +571,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job, which has ended, unless the time was over before.
+     * The job, which has ended, unless `timeout` passed first.
      * </pre>
      *
      * <code>.leman.v1.Job job = 1;</code>

@@ -10,7 +10,7 @@ public interface WaitJobResponseOrBuilder extends
 
   /**
    * <pre>
-   * The job, which has ended, unless the time was over before.
+   * The job, which has ended, unless `timeout` passed first.
    * </pre>
    *
    * <code>.leman.v1.Job job = 1;</code>
@@ -19,7 +19,7 @@ public interface WaitJobResponseOrBuilder extends
   boolean hasJob();
   /**
    * <pre>
-   * The job, which has ended, unless the time was over before.
+   * The job, which has ended, unless `timeout` passed first.
    * </pre>
    *
    * <code>.leman.v1.Job job = 1;</code>
@@ -28,7 +28,7 @@ public interface WaitJobResponseOrBuilder extends
   dev.leman.v1.Job getJob();
   /**
    * <pre>
-   * The job, which has ended, unless the time was over before.
+   * The job, which has ended, unless `timeout` passed first.
    * </pre>
    *
    * <code>.leman.v1.Job job = 1;</code>

@@ -106,9 +106,9 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.JobEvent> events_;
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -119,9 +119,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -133,9 +133,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -146,9 +146,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -159,9 +159,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -885,9 +885,9 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -901,9 +901,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -917,9 +917,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -933,9 +933,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -956,9 +956,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -976,9 +976,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -998,9 +998,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1021,9 +1021,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1041,9 +1041,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1061,9 +1061,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1082,9 +1082,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1101,9 +1101,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1120,9 +1120,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1133,9 +1133,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1149,9 +1149,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1166,9 +1166,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1179,9 +1179,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1193,9 +1193,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-     * one is called again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+     * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+     * one to get them.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>

@@ -50,9 +50,9 @@ public interface WatchJobResponseOrBuilder extends
 
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -61,9 +61,9 @@ public interface WatchJobResponseOrBuilder extends
       getEventsList();
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -71,9 +71,9 @@ public interface WatchJobResponseOrBuilder extends
   dev.leman.v1.JobEvent getEvents(int index);
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -81,9 +81,9 @@ public interface WatchJobResponseOrBuilder extends
   int getEventsCount();
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -92,9 +92,9 @@ public interface WatchJobResponseOrBuilder extends
       getEventsOrBuilderList();
   /**
    * <pre>
-   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
-   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
-   * one is called again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that runs the job keeps
+   * the last thousand in memory. Another executor cannot return them until it has taken the job over; call the first
+   * one to get them.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
