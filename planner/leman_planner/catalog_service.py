@@ -52,7 +52,7 @@ def on_change_from_proto(number: int) -> OnChange:
     if found is None:
         raise InvalidArgument(
             "UNKNOWN_VALUE",
-            f"on_change is {number}; known are 0 to {max(_ON_CHANGE_FROM)}",
+            f"on_change is {number}; known values are 0 to {max(_ON_CHANGE_FROM)}",
             field="on_change",
         )
     return found
@@ -303,7 +303,7 @@ def _announced(message: catalog_pb2.UploadBundleRequest | None) -> AnnouncedBund
         raise InvalidArgument("MISSING_FIELD", "The first message must be the header", field="header")
     header = message.header
     if not header.database:
-        raise InvalidArgument("MISSING_FIELD", "header.database is not set", field="header.database")
+        raise InvalidArgument("MISSING_FIELD", "header.database is empty: set it", field="header.database")
     if not is_sha256(header.sha256):  # it becomes a part of a path
         raise InvalidArgument("BAD_UDF", "header.sha256 is not a lower-case SHA-256 digest", field="header.sha256")
     if header.size_bytes < 1:

@@ -393,14 +393,14 @@ class Database(DatabaseJobs, Shown):
     def verify(
         self, *, resume_token: str = "", progress: Callable[[Verification], object] | None = None
     ) -> Verification:
-        """Read everything that the database stores, compare it with the digests of the writers, and return differences.
+        """Read everything that the database stores, compare it with the stored digests, and return the differences.
 
         It reads functions and their bundles, metadata of columns and views, job history, checkpoints, and all committed
         files. It changes nothing. Files that other programs or a compaction wrote have no digest: this only checks that
         they exist and are readable, and counts them as not verifiable.
 
-        `progress`: called with the findings so far. A later call with their `resume_token` continues from there, and
-        reports only on what it reads itself. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
+        `progress`: called with the findings so far. A later call with the `resume_token` of some findings continues
+        after them, and reports only on what it reads itself. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
         """
         return verify(self._services, self.uri, resume_token, progress)
 

@@ -564,7 +564,7 @@ class DatabaseJobs:
         states: Iterable[JobState | str] = (),
         labels: Mapping[str, str] | None = None,
     ) -> list[Job]:
-        """Cancel all jobs that have not ended, or those of them that `jobs` lists for the same arguments.
+        """Cancel the jobs that have not ended and that match the arguments, which are those of `jobs`.
 
         Finished work is kept. Return the jobs with their state after the call. Jobs that another executor runs are not
         cancelled: a UserWarning names them. Raises InvalidArgument.

@@ -119,8 +119,8 @@ class Query:
         return dataclasses.replace(self, columns=tuple(pairs))
 
     def add_column(self, name: str, value: QueryColumn) -> Self:
-        """Add a column. It is computed by a function, by `(function, [columns])` if its inputs have other names in the
-        table, by a registered function, `("name@version", [columns])`, or by a SQL expression."""
+        """Add a computed column. `value`: a function; `(function, [columns])` if its inputs have other names in the
+        table; a registered function as `("name@version", [columns])`; or a SQL expression."""
         if not _is_text(name):
             raise InvalidArgument(f"a column is named by a str, not {name!r}")
         udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, ())

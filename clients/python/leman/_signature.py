@@ -378,7 +378,7 @@ def _shown(annotation: Any) -> str:
 def _no_type(name: str, returned: Any) -> str:
     """Return the error text for a return annotation that determines no Arrow type.
 
-    It suggests a `data_type` that fits, or lists the parts of the annotation that have no type.
+    The text suggests a `data_type` that fits, or lists the parts of the annotation that have no type.
     """
     said = f"UDF '{name}' is annotated to return {_shown(returned)}, which"
     if (kind := typing.get_origin(returned) or returned) in (set, frozenset):

@@ -535,7 +535,7 @@ class Table(Relation):
         This creates no column, job, checkpoint or version, and does not register a new function.
 
         `function`: as for `add_columns`: a function, `(function, [columns])`, a registered one (`name@version`) or a
-        SQL expression; or the name of a computed column, to try its function, or `udf` in place of that. `n`: try the
+        SQL expression; or the name of a computed column, to try its function, or `udf` instead of it. `n`: try the
         first `n` rows, at most 100, for which the SQL expression `where` is true. `read_version`: take the rows from
         this version, a number or a tag. `timeout`: in seconds, 30 by default and at most 600. `concurrency`: the worker
         processes of the backfill that the preview projects. `env`: as for `backfill`.

@@ -577,7 +577,7 @@ class CommitQueues:
         return frozenset(self._queues)
 
     async def close(self) -> None:
-        """End the commit queues at once. Before, wait for running commits with `RequestMemory.settled`."""
+        """End the commit queues at once. First wait for running commits with `RequestMemory.settled`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

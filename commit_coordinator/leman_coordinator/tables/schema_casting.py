@@ -292,10 +292,10 @@ def _sql_advice(have: pa.DataType, want: pa.DataType) -> str:
             f"it in `values`. cast(… as {kind}) rounds other doubles"
         )
     if pt.is_timestamp(want) and (pt.is_timestamp(have) or pt.is_date(have)):
-        gives = "takes it for the time there" if want.tz else "gives the time in UTC"
-        return f". Say what is meant: arrow_cast(…, '{arrow_cast_name(want)}') {gives}"
+        gives = "reads it as a time in that zone" if want.tz else "returns the time in UTC"
+        return f". Make the zone explicit: arrow_cast(…, '{arrow_cast_name(want)}') {gives}"
     if pt.is_timestamp(have) and pt.is_date(want):
-        return ". Say that the time of day is cut off: cast(… as date)"
+        return ". Remove the time of day: cast(… as date)"
     if pt.is_nested(have) or pt.is_nested(want) or pt.is_dictionary(want) or isinstance(want, pa.BaseExtensionType):
         return ""
     if pt.is_boolean(have) and pt.is_decimal(want):

@@ -197,7 +197,7 @@ def _check_columns(base: TableSnapshot, request: AppendRowsRequest | MergeRowsRe
         if not same or (now is not None and now.arrow.nullable < column.arrow.nullable):
             raise Aborted(
                 "SCHEMA_CHANGED",
-                f"Column '{column.name}' was changed while the rows were sent: look at the table and send them again",
+                f"Column '{column.name}' was changed while the rows were sent: check the table, then send them again",
                 column=column.name,
             )
 
@@ -267,7 +267,7 @@ def _alter(table: TableHandle, base: TableSnapshot, request: ChangeColumnsReques
             if binding.read(field.arrow) is not None:
                 raise FailedPrecondition(
                     "COLUMN_IS_COMPUTED",
-                    f"Column '{column.name}' has the type of its function: add another column instead",
+                    f"Column '{column.name}' is computed, and keeps its function's type: add another column instead",
                     column=column.name,
                 )
     if not request.force:

@@ -65,14 +65,14 @@ def _verify_function(path: str, stored: StoredFunction) -> Inspection:
     if stored.udf is None:
         if stored.intact:
             return Inspection(Subject.BUNDLE, stored.size_bytes)
-        what = f"The bundle {path} is not what was stored: register its function again to store it again"
+        what = f"The bundle {path} was changed after it was stored: register its function again to replace it"
         return Inspection(Subject.BUNDLE, stored.size_bytes, True, (Finding(Subject.BUNDLE, Flaw.DAMAGED, path, what),))
     if stored.intact:
         return Inspection(Subject.FUNCTION, stored.size_bytes)
     udf = stored.udf
     what = (
         f"Function {udf.name}@{udf.version} has no bundle {udf.bundle_sha256} of {udf.bundle_size} bytes: register it "
-        "again, that stores it again"
+        "again to store the bundle"
     )
     bundle = f"{FOLDER}/{udf.bundle_sha256}.bundle"
     return Inspection(Subject.FUNCTION, stored.size_bytes, True, (Finding(Subject.BUNDLE, Flaw.MISSING, bundle, what),))

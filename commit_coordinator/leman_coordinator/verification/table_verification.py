@@ -131,7 +131,7 @@ def _remedy(*, computed: bool, is_view_file: bool, old: bool) -> str:
 
 _HARM = (
     "nothing is lost while the source still has that version; once that is cleaned up, the next refresh computes all "
-    "rows. Refresh the view before: a refresh after any change of the source writes a new record"
+    "rows. Refresh the view before that: a refresh after any change of the source writes a new record"
 )
 
 

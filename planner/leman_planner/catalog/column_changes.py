@@ -123,7 +123,7 @@ class ColumnOutcome:
         if self.outcome is Outcome.ADDED:
             return f"{self.column} is new: {self.rows_not_computed:,} rows not computed yet"
         if self.outcome is Outcome.UNCHANGED:
-            return f"{self.column} is as it was"
+            return f"{self.column} is unchanged"
         if self.before is None:
             return f"{self.column} changed"
         if self.outcome is Outcome.KEPT:

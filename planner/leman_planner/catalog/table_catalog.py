@@ -239,7 +239,7 @@ class Catalog:
             if column.error_policy is not None:
                 raise InvalidArgument(
                     "BAD_REQUEST",
-                    f"column {column.name}: leave out the error policy; a function has the one of its registration",
+                    f"column {column.name}: leave out the error policy, as a registered function has its own",
                     field="columns.error_policy",
                 )
             if not column.udf_name:
@@ -250,7 +250,7 @@ class Catalog:
         if column.udf_name or column.udf_version or column.input_columns:
             raise InvalidArgument(
                 "BAD_REQUEST",
-                f"column {column.name}: set either a function or a SQL expression, which names its columns itself",
+                f"column {column.name}: set either a function or a SQL expression, and columns only for a function",
                 field="columns.sql_expression",
             )
         names = [field.name for field in table.fields]

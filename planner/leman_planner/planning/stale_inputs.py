@@ -264,7 +264,7 @@ def _input_column_stale(subject: str, name: str, stale: Sequence[StaleInput], ho
     listed = ", ".join(f"{found.column} ({found.rows:,} rows)" for found in stale)
     first = " and then ".join(found.column for found in stale)
     how = how or (
-        f"Backfill {first} first, or set on_stale_input: with 'first' the job computes them before, with 'warn' it "
+        f"Backfill {first} first, or set on_stale_input: with 'first' the job computes them first, with 'warn' it "
         "uses their present values"
     )
     return FailedPrecondition(

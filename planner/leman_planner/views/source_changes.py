@@ -188,7 +188,7 @@ def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
         problem = f"columns {', '.join(more)} were added that its query does not have. Drop them"
     else:
         return
-    raise FailedPrecondition("EXTERNAL_WRITES", f"The view was not changed by Leman: {problem}", table=view.uri)
+    raise FailedPrecondition("EXTERNAL_WRITES", f"Another program changed the view: {problem}", table=view.uri)
 
 
 def check_source(

@@ -150,7 +150,7 @@ def test_a_long_diff_is_cut():
         (outcome(Outcome.KEPT), "score changed: its values are kept"),
         (outcome(Outcome.KEPT, rows_not_computed=5), "score changed: its values are kept, 5 not computed yet"),
         (outcome(Outcome.ADDED, rows_not_computed=7), "score is new: 7 rows not computed yet"),
-        (outcome(Outcome.UNCHANGED), "score is as it was"),
+        (outcome(Outcome.UNCHANGED), "score is unchanged"),
         (dataclasses.replace(outcome(), before=None), "score changed"),
     ],
 )

@@ -398,7 +398,7 @@ def infinities(array: pa.Array) -> int:
 def _on_the_way(have: pa.DataType, want: pa.DataType) -> pa.DataType:
     """Return the type for a first cast, after which Arrow can cast to `want`.
 
-    Integers that shall be decimals become decimals with enough digits. Integers that shall be floats become floats.
+    For decimals, integers become decimals with enough digits. For floats, they become floats.
     """
     if pt.is_integer(have) and pt.is_decimal(want):
         return pa.decimal128(_INTEGER_DIGITS, 0)

@@ -348,7 +348,7 @@ class _Walker:
         return of_parts(b"class", *parts, *self._read_of_class(value, by_library=_made_by_library(value)))
 
     def _read_of_class(self, value: type, *, by_library: bool) -> list[bytes]:
-        """Digest the parts of a class besides its code that its library or the digested code reads."""
+        """Digest the parts of a class, apart from its code, that its library or the digested code reads."""
         own = vars(value)
         parts: list[bytes] = []
         if own.get("__annotations__") and (self.reads(*_READS_HINTS) or by_library or typing.is_typeddict(value)):
@@ -470,7 +470,7 @@ class _Walker:
                     )
 
     def _read_of_function(self, value: FunctionType, node: source_code.FunctionNode | None) -> list[bytes]:
-        """Digest the parts of a function besides its code, such as its docstring, that the digested code reads."""
+        """Digest the parts of a function, apart from its code, that the digested code reads, such as its docstring."""
         parts = self._attributes_read(value)
         if value.__doc__ is not None and self.reads(*_READS_DOCSTRINGS):
             parts.append(of_parts(b"docstring", self.digest(value.__doc__)))
