@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -224,9 +224,18 @@ def _check_sql(udf: UdfDefinition) -> None:
     if options:
         raise _bad(udf, "is SQL: it has no state, batch size, input types or resources", "kind")
     expressions.check_expression(udf.sql_expression, udf.input_columns)
+    named = expressions.names_in_expression(udf.sql_expression, udf.input_columns)
+    if not named:
+        raise _bad(udf, "reads no column: every row would get the same value", "sql_expression")
     read = expressions.columns_of_expression(udf.sql_expression, udf.input_columns)
     if not read or set(read) != set(udf.input_columns):
-        raise _bad(udf, f"must name exactly the columns that it reads: {list(read)}", "input_columns")
+        raise bad_inputs(udf, named)
+
+
+def bad_inputs(udf: UdfDefinition, named: Sequence[str]) -> InvalidArgument:
+    """Return the error of a SQL function whose inputs are not the columns that its expression names."""
+    what = f"must name exactly the columns that its expression reads: {list(named)}, not {list(udf.input_columns)}"
+    return _bad(udf, what, "input_columns")
 
 
 def _check_remote(udf: UdfDefinition) -> None:

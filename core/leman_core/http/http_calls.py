@@ -121,6 +121,7 @@ CODECS: dict[str, Codec] = {codec.name: codec for codec in (JSON, PROTO)}
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*(={0,2})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LONGEST_NUMBER = 400
+_TOO_DEEP = "its objects and lists are nested deeper than 100, the most that protobuf reads"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 #: Messages that are strings in JSON: the pattern of the string, and its description for errors.
 _TEXTS = {
@@ -169,15 +170,21 @@ def _parsed(body: bytes, kind: type[Message]) -> bytes:
         message = f"the body is not a {kind.DESCRIPTOR.full_name} in JSON: send an object, {{…}}"
         raise InvalidArgument("BAD_MESSAGE", message)
     try:
-        content = json.loads(body.decode() or "{}", object_pairs_hook=_object)
+        content = json.loads(body.decode() or "{}", object_pairs_hook=_object, parse_int=_integer)
         _check_message(content, kind.DESCRIPTOR, "")
         return json_format.ParseDict(content, kind()).SerializeToString()
     except _WrongField as error:
         message = f"the body is not a {kind.DESCRIPTOR.full_name} in JSON: {error}"
         raise InvalidArgument("BAD_MESSAGE", message, field=error.path) from None
     except (json_format.ParseError, RecursionError, ValueError, TypeError) as error:
-        what = str(error)[:500] or type(error).__name__
+        too_deep = isinstance(error, RecursionError) or "recursion depth" in str(error)
+        what = _TOO_DEEP if too_deep else str(error)[:500] or type(error).__name__
         raise InvalidArgument("BAD_MESSAGE", f"the body is not a {kind.DESCRIPTOR.full_name} in JSON: {what}") from None
+
+
+def _integer(text: str) -> int:
+    """Return a whole number; of more digits than any type has, the first ones, which are out of range as well."""
+    return int(text[:_LONGEST_NUMBER])
 
 
 class _WrongField(Exception):

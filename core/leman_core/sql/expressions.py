@@ -167,6 +167,13 @@ def columns_of_expression(expression: str, columns: Collection[str]) -> tuple[st
     return tuple(dict.fromkeys(column for _, column in column_references(filters.tokenize(expression), columns)))
 
 
+def names_in_expression(expression: str, columns: Collection[str]) -> tuple[str, ...]:
+    """Return all names that stand for columns, in order: those of `columns`, and unknown ones as written."""
+    found = filters.tokenize(expression)
+    known = {token.start: column for token, column in column_references(found, columns)}
+    return tuple(dict.fromkeys(known.get(token.start, token.name) for token in _names(found)))
+
+
 def normalize_spaces(expression: str) -> str:
     """Return an expression with normal white space: expressions that differ only in white space become equal."""
     found = filters.tokenize(expression)

@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from leman._format import sql_limits
+from leman._format.stored_functions import UdfDefinition
 from leman_core.functions.arrow_types import ARROW_CAST_UNITS, arrow_cast_name
 from leman_core.functions.column_checks import unknown_column_text
+from leman_core.functions.function_definitions import bad_inputs
 from leman_core.model.row_ids import Ids
-from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, excerpt
 from leman_core.sql import expressions, filters, time_values
 from leman_core.sql.expressions import Case
 from leman_core.sql.filters import Kind, Token, invalid_filter, tokenize
@@ -152,6 +154,10 @@ _PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
 _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
 _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
 _NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
+_NO_TYPE = re.compile(
+    r"Unsupported data type: (?:Custom\(.*?value: \"(?P<name>[^\"]*)\"|(?P<other>\w+)).*Supported types", re.DOTALL
+)
+_TYPES = "bigint, int, smallint, tinyint, double, float, decimal(p, s), string, binary, boolean, date, timestamp"
 _NO_COLUMN = "Scans must request at least one column"
 
 
@@ -164,6 +170,9 @@ def clean_message(message: str) -> str:
         return parser[1][:_LONGEST]
     for prefix in _PREFIXES:
         text = text.replace(prefix, "")
+    if unknown := _NO_TYPE.search(text):
+        name = excerpt(unknown["name"] or unknown["other"])
+        return f"'{name}' is no type that SQL casts to: those are {_TYPES}, and arrow_cast(…, 'Int8') has the others"
     return text.split("\n")[0][:_LONGEST]
 
 
@@ -174,10 +183,14 @@ def expression_error(error: Exception, columns: list[str]) -> LemanError:
         return expressions.invalid_expression(
             "it reads no column, so every row would get the same value: use at least one column of the table"
         )
-    missing = _unknown_column(text, columns)
+    missing = _missing_name(text)
+    if missing in columns:  # Lance says so of a column without the field
+        return expressions.invalid_expression(
+            f"column '{excerpt(missing)}' has no field of that name: `{excerpt(missing)}.x` is the field x of a struct"
+        )
     if not missing:
         return expressions.invalid_expression(text)
-    return FailedPrecondition("INPUT_COLUMN_MISSING", missing, columns=_missing_name(text))
+    return FailedPrecondition("INPUT_COLUMN_MISSING", unknown_column_text(missing, columns), columns=missing)
 
 
 def filter_message(error: Exception, columns: list[str]) -> str:
@@ -187,15 +200,8 @@ def filter_message(error: Exception, columns: list[str]) -> str:
         return f"{text}; intervals can only follow now() and current_date: now() - interval '30 days'"
     if _NO_TIME.search(text):
         return f"{text}; write times like timestamp '2024-06-01' or date '2024-06-01'"
-    return _unknown_column(text, columns) or text
-
-
-def _unknown_column(text: str, columns: list[str]) -> str:
-    """Return a message about the column that Lance did not find; empty if the error is about something else."""
-    name = _missing_name(text)
-    if not name:
-        return ""
-    return unknown_column_text(name, columns)
+    missing = _missing_name(text)
+    return unknown_column_text(missing, columns) if missing else text
 
 
 def _missing_name(text: str) -> str:
@@ -210,25 +216,33 @@ _NEVER = re.compile(
 )
 
 
-def check_syntax(expression: str, columns: Iterable[str]) -> None:
-    """Refuse an expression that is invalid for every table with these columns, whatever their types are.
+def check_syntax(udf: UdfDefinition) -> None:
+    """Refuse a SQL function that is invalid for every table with its columns, whatever their types are.
 
     `LanceTables.expression_type` checks the expression against the types of a table.
 
     Raises:
-        InvalidArgument: INVALID_EXPRESSION.
+        InvalidArgument: INVALID_EXPRESSION; BAD_UDF – it reads another column.
     """
-    row = lance.write_dataset(pa.table({name: pa.array([0], pa.int64()) for name in columns}), "memory://syntax.lance")
+    columns = {name: pa.array([0], pa.int64()) for name in udf.input_columns}
+    row = lance.write_dataset(pa.table(columns), "memory://syntax.lance")
+    known = {name.casefold() for name in columns}
     try:
-        check_patterns(expression)
-        for part in _without_cases(expression):
+        check_patterns(udf.sql_expression)
+        for part in _without_cases(udf.sql_expression):
             try:
                 with panics_as_errors():
                     _ = row.scanner(columns={"value": f"({part})", "row": "_rowid"}).projected_schema
             except ERRORS as error:
+                missing = _missing_name(clean_message(str(error)))
+                if missing and missing.casefold() not in known:
+                    named = expressions.names_in_expression(udf.sql_expression, udf.input_columns)
+                    raise bad_inputs(udf, named) from None
                 if _NEVER.search(str(error)):
                     raise invalid_filter(clean_message(str(error))) from None
     except InvalidArgument as error:
+        if error.reason != "INVALID_FILTER":
+            raise
         raise expressions.invalid_expression(error.message.removeprefix("Invalid filter: ")) from None
 
 

@@ -173,8 +173,8 @@ class Registrations:
 
         Raises:
             LemanError: As `UdfRegistry.put`.
-            InvalidArgument: BAD_UDF – the definition does not name the bundle; INVALID_EXPRESSION – the SQL does not
-                parse.
+            InvalidArgument: BAD_UDF – the definition does not name the bundle, or the SQL reads other columns than it
+                names; INVALID_EXPRESSION – no table can compute the SQL.
             PermissionDenied: ROLE_REQUIRED – the entrypoint is not listed.
         """
         if bundle and not udf.bundle_sha256:
@@ -187,7 +187,7 @@ class Registrations:
         registry = self._registry(database)
         if udf.kind is UdfKind.SQL:
             registry.check_new(udf)
-            lance_sql.check_syntax(udf.sql_expression, udf.input_columns)
+            lance_sql.check_syntax(udf)
         if udf.entrypoint and not self._policy.lists(udf.entrypoint):  # it could call any installed code
             check_code(f"Registering the entrypoint {udf.entrypoint}")
         return registry.put(udf, bundle)

@@ -132,6 +132,15 @@ def test_sql_that_no_table_can_compute_is_not_registered(registry, expression, s
     assert registry.list() == []
 
 
+@pytest.mark.parametrize("expression", ["n + other", "case when n > 0 then other end", "length(n) > other.a"])
+def test_sql_that_reads_another_column_is_not_registered(registry, expression):
+    udf = UdfDefinition("f", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression=expression)
+    with pytest.raises(InvalidArgument, match=r"exactly the columns .*: \['n', 'other'\], not \['n'\]") as caught:
+        Registrations(lambda _: registry, FunctionPolicy()).put("", udf, b"")
+    assert (caught.value.reason, caught.value.field) == ("BAD_UDF", "definition.input_columns")
+    assert registry.list() == []
+
+
 @pytest.mark.parametrize(
     "expression",
     [

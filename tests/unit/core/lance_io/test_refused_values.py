@@ -7,7 +7,7 @@ from lance import LanceOperation
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
-from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.error_translation import is_definite
 from leman_core.storage.lance_tables import LanceTables
@@ -74,3 +74,24 @@ def test_a_column_that_sql_does_not_find_is_named(tmp_path):
     with pytest.raises(FailedPrecondition, match="Column 'nothing' not found") as refused:
         LanceTables().expression_type(uri, "nothing + id")
     assert (refused.value.reason, refused.value.facts["columns"]) == ("INPUT_COLUMN_MISSING", "nothing")
+
+
+@pytest.mark.parametrize("expression", ["s.x", "box.x + 1", "get_field(box, 'x')", "s.x.y"])
+def test_a_field_that_a_column_lacks_is_no_missing_column(tmp_path, expression):
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"s": ["a"], "box": [{"w": 1}]}), uri)
+    with pytest.raises(
+        InvalidArgument, match=r"has no field of that name|Cannot access field|not found in struct"
+    ) as refused:
+        LanceTables().expression_type(uri, expression)
+    assert "not found in table" not in refused.value.message
+
+
+@pytest.mark.parametrize("sql", ["cast(s as bogus)", "s::bogus", "try_cast(s as Bogus)"])
+def test_an_unknown_type_is_named_without_the_parser_s_form_of_it(tmp_path, sql):
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"s": ["a"]}), uri)
+    for check, text in ((LanceTables().expression_type, sql), (LanceTables().check_filter, f"{sql} = 1")):
+        with pytest.raises(InvalidArgument, match=r"(?i)'bogus' is no type.*bigint, int") as refused:
+            check(uri, text)
+        assert "Ident" not in refused.value.message

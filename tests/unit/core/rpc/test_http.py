@@ -300,12 +300,26 @@ def parsed(kind, content):
                 "NaN",
                 "1e999",
                 "1" * 400,
+                "1" * 5000,
                 "[1]",
             )
         ),
         *(
             (jobs_pb2.ListJobsRequest, f'{{"pageSize": {value}}}', "pageSize")
-            for value in ("true", "1.5", '" 1"', '"1_0"', '"+1"', '"01"', '"\u0661"', '""', "NaN", "2147483648", "{}")
+            for value in (
+                "true",
+                "1.5",
+                '" 1"',
+                '"1_0"',
+                '"+1"',
+                '"01"',
+                '"\u0661"',
+                '""',
+                "NaN",
+                "2147483648",
+                "{}",
+                "-" + "1" * 5000,
+            )
         ),
         (jobs_pb2.ListJobsRequest, '{"filter": {"states": ["DONE"]}}', "filter.states[0]"),
         (jobs_pb2.ListJobsRequest, '{"filter": {"states": [true]}}', "filter.states[0]"),
@@ -334,6 +348,15 @@ def test_json_that_protobuf_does_not_have_is_refused_with_the_fields_path(kind, 
     assert (caught.value.reason, caught.value.field) == ("BAD_MESSAGE", field)
     assert f"in JSON: {field} " in caught.value.message
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize("depth", [150, 2000, 100_000])
+def test_json_that_is_nested_too_deeply_is_refused_in_plain_words(depth):
+    inner = '{"fields": [{"type": ' * depth + "{}" + "}]}" * depth
+    content = f'{{"definition": {{"jsonOutputSchema": {{"fields": [{{"type": {inner}}}]}}}}}}'
+    with pytest.raises(InvalidArgument, match="nested deeper than 100") as caught:
+        parsed(catalog_pb2.RegisterUdfRequest, content)
+    assert caught.value.reason == "BAD_MESSAGE"
 
 
 def test_json_may_be_written_in_each_way_that_protobuf_has():

@@ -186,7 +186,10 @@ def test_a_definition_travels_and_is_stored(tmp_path):
         ({"batch_size": 5}, "no state, batch size"),
         ({"stateful": True}, "no state, batch size"),
         ({"error_policy": ErrorPolicy((ErrorRule(ErrorAction.SKIP, message_pattern="("),))}, "valid regular"),
-        ({"input_columns": ("x", "Title")}, "must name exactly the columns"),
+        ({"input_columns": ("x", "Title")}, r"must name exactly the columns .*: \['x'\], not \['x', 'Title'\]"),
+        ({"input_columns": ()}, r"must name exactly the columns .*: \['x'\], not \[\]"),
+        ({"input_columns": ("y",)}, r"must name exactly the columns .*: \['x'\], not \['y'\]"),
+        ({"sql_expression": "1 + 1"}, "reads no column"),
         ({"sql_expression": "now()"}, "at each call"),
     ],
 )
