@@ -1,6 +1,6 @@
-"""Column files: one column of one fragment, in the table's data folder.
+"""Column files: the values of one column in one fragment, in the table's data folder.
 
-A file is staged until the coordinator installs it. A small file for an object store is made in memory and put in one
+A file is staged until the coordinator installs it. A small file for an object store is built in memory and put in one
 request, under its final name. The coordinator checks staged files, because Lance checks almost nothing.
 """
 
@@ -38,7 +38,7 @@ from leman_core.storage.panics import panics_as_errors
 from leman_core.storage.storage_errors import storage_unusable, store_failed
 from leman_core.storage.whole_files import ObjectEnd, Tagged, put_small_file, small_file
 
-#: Keys of a column file's metadata for the buffers with row states, deleted rows, earlier files, and NULL rows.
+#: Keys in a column file's metadata for the buffers with row states, deleted rows, earlier files, and NULL rows.
 STATES_KEY = "leman.states"
 DELETIONS_KEY = "leman.deletions"
 PREDECESSORS_KEY = "leman.predecessors"
@@ -61,11 +61,11 @@ def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, 
 
     Args:
         uri: The table.
-        file: The file in its data folder.
-        size_bytes: Its expected size, if known: that saves a request.
+        file: The name of the file.
+        size_bytes: Its expected size, if known, which saves a request.
 
     Raises:
-        LemanError: What `reading_file` gives.
+        LemanError: It cannot be read; see `reading_file`.
     """
     whole = None if size_bytes is None else small_data_file(uri, file, size_bytes)
     if whole is not None:
@@ -82,10 +82,10 @@ def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, 
 
 
 def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[Tagged, str]:
-    """Do as `digest_of`, and also return the ETag of the object; empty if its store gives none.
+    """Return what `digest_of` does, and the ETag of the object, which is empty if its store has none.
 
     Raises:
-        LemanError: What `reading_file` gives.
+        LemanError: It cannot be read; see `reading_file`.
     """
     if in_object_store(uri):
         found = whole_files.tagged_digest(data_folder(uri), file)
@@ -96,20 +96,20 @@ def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tupl
 
 
 def small_data_file(uri: str, file: str, size_bytes: int) -> bytes | None:
-    """Return the content of a data file as `small_file` does.
+    """Return what `small_file` does, for a data file of a table.
 
     Raises:
-        LemanError: What `reading_file` gives.
+        LemanError: It cannot be read; see `reading_file`.
     """
     with reading_file(uri, f"Column file {file}"):
         return small_file(data_folder(uri), file, size_bytes)
 
 
 def rows_of(uri: str, file: str) -> int:
-    """Count the rows of a data file by its footer.
+    """Return the number of rows that the footer of a data file states.
 
     Raises:
-        LemanError: What `reading_file` gives.
+        LemanError: It cannot be read; see `reading_file`.
     """
     with reading_file(uri, f"Data file {file}"):
         return lance_files.read_rows(*filesystem_of(data_path(uri, file)))
@@ -137,10 +137,10 @@ def read_states(uri: str, file: str) -> States | None:
 
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
-    """Return the row states of a partial column file in their stored form, after a check; None if it has none.
+    """Check and return the encoded row states of a partial column file; None if it has none.
 
     Raises:
-        LemanError: What `reading_file` gives.
+        LemanError: They cannot be read; see `reading_file`.
     """
     with reading_file(uri, f"Row states of {file}"):
         buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
@@ -150,10 +150,10 @@ def read_states_buffer(uri: str, file: str) -> bytes | None:
 
 
 def read_predecessors(uri: str, file: str) -> list[Predecessor]:
-    """Return the earlier files that a column file lists, latest first; empty if it is missing, damaged or lists none.
+    """Return the earlier files that a column file lists, latest first; none if the file is missing or damaged.
 
     Raises:
-        LemanError: As `reading_file`, if the store does not answer.
+        LemanError: The storage cannot be used.
     """
     if keys.parse_column_file_name(file) is None:
         return []
@@ -168,10 +168,10 @@ def read_predecessors(uri: str, file: str) -> list[Predecessor]:
 def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
     """Return the physical offsets of the NULL rows without reading values; None if the file does not list them.
 
-    Files of earlier releases do not list them, nor do files of types for which `tells_nulls` is false.
+    Files of earlier releases do not list them, and neither do files of types for which `tells_nulls` is false.
 
     Raises:
-        LemanError: What `reading_file` gives.
+        LemanError: They cannot be read; see `reading_file`.
     """
     if keys.parse_column_file_name(file) is None:
         return None
@@ -181,19 +181,19 @@ def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
 
 
 def column_bytes(uri: str, file: str) -> list[int]:
-    """Return the bytes of each column of a data file by its footer.
+    """Return the size in bytes of each column of a data file, which its footer states.
 
     Raises:
-        LemanError: What `reading_file` gives.
+        LemanError: It cannot be read; see `reading_file`.
     """
     with reading_file(uri, f"Data file {file}"):
         return lance_files.read_column_bytes(*filesystem_of(data_path(uri, file)))
 
 
 def tells_nulls(kind: pa.DataType) -> bool:
-    """Return whether column files of a type list their NULL rows: they do if values may be large.
+    """Return whether column files of a type list their NULL rows, which they do if values may be large.
 
-    For dictionaries they do not: a dictionary may contain NULL itself, so only reading the values shows NULL rows.
+    Files of dictionaries do not: a dictionary may contain NULL itself, so only the values show which rows are NULL.
     """
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -201,9 +201,9 @@ def tells_nulls(kind: pa.DataType) -> bool:
 
 
 class ColumnFileReader:
-    """A reader of a column file that is in no version of the table.
+    """A reader of a column file that no version of the table contains.
 
-    Raises what `storage_unusable` gives if the file is gone or damaged.
+    If the file is absent or damaged, calls raise the error that `storage_unusable` returns.
     """
 
     def __init__(self, uri: str, file: str) -> None:
@@ -233,22 +233,22 @@ class ColumnFileReader:
 
 
 def buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
-    """Return the global buffer that the file's metadata names under a key; None if there is none."""
+    """Return the global buffer whose number is in the file's metadata under a key; None without such a key."""
     metadata = reader.metadata().schema.metadata or {}
     index = metadata.get(key.encode())
     return None if index is None else bytes(reader.read_global_buffer(int(index)))
 
 
-#: Values of a file that is put in one request; more are written as they come.
+#: A file with at most this many bytes of values is put in one request. A larger one is written batch by batch.
 _HELD_BYTES = 16 << 20
-#: Files of earlier formats lose that a struct is NULL: it becomes one of NULLs.
+#: From this format on, files can store that a struct is NULL. In earlier ones it becomes a struct of NULLs.
 _NULL_STRUCTS_FORMAT = (2, 1)
 
 
 class ColumnFileWriter:
-    """Writes one column file, batch by batch. It holds at most a batch in memory, and for an object store 16 MiB.
+    """Writes one column file, batch by batch. It holds at most a batch in memory, or 16 MiB for an object store.
 
-    Only `close` publishes the file. Each call raises the errors of `storage_unusable` if the store or Lance refuses.
+    Only `close` publishes the file. Each call translates errors of Lance and the store with `storage_unusable`.
 
     Args:
         uri: The table.
@@ -267,22 +267,22 @@ class ColumnFileWriter:
             else arrow_types.values_field(field).with_nullable(True)
         )
         self._writer: LanceFileWriter | None = None
-        #: Batches to write at the end; None: they are written as they come.
+        #: Batches to write at the end; None if batches are written at once.
         self._held: list[pa.RecordBatch] | None = None
         self._held_bytes = 0
         self._file = ""
         self._rows = 0
-        #: Parts of the file with NULLs: the offset of the first row, and which are NULL. None: not stated.
+        #: The parts of the file that have NULLs: the offset of the first row, and a mask of the NULL rows. None if the
+        #: file does not list them.
         self._nulls: list[tuple[int, npt.NDArray[np.bool_]]] | None = None
         if tells_nulls(field.type) and not arrow_types.is_blob(field) and file_format >= _NULL_STRUCTS_FORMAT:
             self._nulls = []
         self.row_states = b""
-        #: What the file carries about those that it replaces, see `leman_core.model.row_states`; to be set before
-        #: `close`.
+        #: The list of files that this one replaces, as `leman_core.model.row_states` encodes it. Set it before `close`.
         self.predecessors = b""
 
     def open(self, file: str) -> None:
-        """Begin the file under its final name."""
+        """Begin the file, whose final name will be `file`."""
         self._file = file
         if in_object_store(self._uri):
             self._held = []
@@ -316,7 +316,7 @@ class ColumnFileWriter:
             self._hold(self._held, batch)
 
     def _hold(self, held: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
-        """Keep a batch, or write all kept ones if they are too many."""
+        """Keep a batch in memory, or write all kept batches if they are too large."""
         held.append(batch)
         self._held_bytes += batch.nbytes
         if self._held_bytes > _HELD_BYTES:
@@ -340,13 +340,13 @@ class ColumnFileWriter:
         """Publish the file as `file`.
 
         Args:
-            states: The states of rows; None: every live row is computed.
-            filters: md5 of the filters for which the file is complete.
+            states: The states of rows; None if every live row is computed.
+            filters: The md5s of the filters for which the file is complete.
             file: The name.
             deletions: The deleted rows, for which the file has no values.
             older: See `leman_core.model.row_states.encode_states`.
-            beside: Called while the file is put, if `is_put_at_once`. At that time the file may not exist yet, and its
-                ETag is unknown.
+            beside: If `is_put_at_once`, this is called while the file is being put. At that time the file may not exist
+                yet, and its ETag is unknown.
         """
         if self._writer is None and self._held is None:
             raise RuntimeError("close before open")
@@ -372,7 +372,7 @@ class ColumnFileWriter:
 
     @property
     def is_put_at_once(self) -> bool:
-        """Whether the whole file is in memory, and `close` puts it into an object store in one request."""
+        """Whether the whole file is in memory, so that `close` puts it into an object store in one request."""
         return self._held is not None
 
     def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[Tagged, str]:
@@ -386,7 +386,7 @@ class ColumnFileWriter:
         return tagged_digest_of(self._uri, self._file, writer.size_bytes)
 
     def _made(self, batches: Sequence[pa.RecordBatch], deletions: bytes | None, file: str) -> bytes:
-        """Return the content of the file of these batches."""
+        """Return the content of a file with these batches."""
         self._file = file
 
         def write(writer: LanceFileWriter) -> None:
@@ -397,7 +397,7 @@ class ColumnFileWriter:
             return made_in_memory(file, pa.schema([self._field]), write, self._version)
 
     def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:
-        """Put the file in one request, concurrently with `beside`. Return its ETag; empty if the store gives none."""
+        """Put the file in one request, concurrently with `beside`. Return its ETag; empty if the store has none."""
 
         def put() -> str:
             folder = data_folder(self._uri)
@@ -437,16 +437,16 @@ class ColumnFileWriter:
 
 
 def holds_structs(kind: pa.DataType) -> bool:
-    """Return whether a type contains structs. Lance panics on a slice of structs that does not begin with its array."""
+    """Return whether a type contains structs. Lance panics on a slice of structs that does not begin at offset 0."""
     if not pa.types.is_nested(kind):
         return False
     return bool(pa.types.is_struct(kind)) or any(holds_structs(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def blob_descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
-    """Return bytes in the form of Lance's newer kind of blob.
+    """Return a field and an array for bytes in the form of Lance's newer kind of blob.
 
-    All bytes stay in the column file, under its one digest.
+    All bytes stay in the column file, so that its digest covers them.
     """
     builder = BlobDescriptorArrayBuilder(name)
     for value in values if values is not None else ():
@@ -466,7 +466,10 @@ def _rename(uri: str, old: str, new: str) -> None:
 
 @contextlib.contextmanager
 def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
-    """Write a file without rows, in the layout of a staged one whose column was renamed since; delete it afterwards."""
+    """Yield the name of a file without rows that has the layout of a staged file. Delete it afterwards.
+
+    It is for a staged file whose column was renamed since.
+    """
     writer = ColumnFileWriter(uri, field, file_format)
     name = f"{staged.file.removesuffix('.lance')}{uuid.uuid4().hex}.lance"  # garbage collection knows such names
     writer.open(name)
@@ -478,9 +481,10 @@ def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple
         filesystem.delete_file(path)
 
 
-#: A file up to this size is read whole: one request, too, and little more time.
+#: A file up to this size is read whole, which also takes one request, and little more time.
 _WHOLE_BYTES = 1 << 20
-#: Of a larger one as many are read, in most of which is all that it says of itself, and up to so many where it is not.
+#: The bytes to read from the end of a larger file. In most files they include all metadata; if not, more are read, up
+#: to the second number.
 _END_BYTES = 1 << 16
 _LONGEST_END_BYTES = 8 << 20
 
@@ -490,7 +494,7 @@ class Verified:
     """A staged file that passed all checks.
 
     Its fields are the name that the column had when the file was written, the version (major, minor) of the file's
-    format, and the rows without values, which were deleted when the file was written.
+    format, and the rows that were deleted when the file was written and have no values in it.
     """
 
     column: str
@@ -503,7 +507,7 @@ def verify_column_file(uri: str, staged: StagedFile, field: pa.Field) -> Verifie
 
     Raises:
         NotFound: FILE_MISSING.
-        DataLoss: FILE_DAMAGED: wrong size or digest, or unreadable.
+        DataLoss: FILE_DAMAGED – it has the wrong size or digest, or cannot be read.
         FailedPrecondition: ROW_COUNT_MISMATCH, TYPE_MISMATCH.
     """
     content = read_verified(uri, staged)
@@ -511,14 +515,14 @@ def verify_column_file(uri: str, staged: StagedFile, field: pa.Field) -> Verifie
         held = ", ".join(f"{column.name}: {column.type}" for column in content.schema)
         raise FailedPrecondition(
             "TYPE_MISMATCH",
-            f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
+            f"Type mismatch for column {field.name}: {staged.file} has {held}, and the column is {field.type}",
         )
     return Verified(content.schema.names[0], content.format, content.deletions)
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The metadata of a staged file whose bytes and rows are as announced."""
+    """The metadata of a staged file whose bytes and number of rows are the announced ones."""
 
     schema: pa.Schema
     format: tuple[int, int]
@@ -526,10 +530,10 @@ class Content:
 
 
 def read_verified(uri: str, staged: StagedFile) -> Content:
-    """Check a staged file's bytes and rows. Raises what `verify_column_file` raises, except TYPE_MISMATCH.
+    """Check a staged file's bytes and number of rows. Raises what `verify_column_file` raises, except TYPE_MISMATCH.
 
-    The digest of the bytes is compared, with one exception: for a large file, the ETag is enough if it shows that the
-    object is the one from which the digest was taken.
+    The digest of the bytes is compared. For a large file the ETag is enough, if it shows that the object is the one
+    whose digest was computed.
     """
     end = _unchanged(uri, staged)
     whole = None if end is not None else _read_whole(uri, staged)
@@ -544,14 +548,14 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
     if metadata.num_rows != staged.physical_rows:
         raise FailedPrecondition(
             "ROW_COUNT_MISMATCH",
-            f"Column file {staged.file} has {metadata.num_rows} rows, {staged.physical_rows} were announced",
+            f"Column file {staged.file} has {metadata.num_rows} rows, and {staged.physical_rows} were announced",
         )
     version = metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
     return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))
 
 
 def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
-    """Return the last bytes of a file if its size and ETag are the ones with which its digest was taken.
+    """Return the last bytes of a file if its size and ETag show that it has not changed since its digest was computed.
 
     Returns:
         None if the file has to be read: it is small, its ETag is unknown, or it has changed.
@@ -574,7 +578,7 @@ def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
 
 
 def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
-    """Compare a file with its digest. Return its bytes if they were read in one request, else None.
+    """Compare a file with its digest. Return its bytes if they were read in one request, otherwise None.
 
     Raises:
         NotFound: FILE_MISSING.
@@ -589,14 +593,14 @@ def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
         raise DataLoss(
             "FILE_DAMAGED",
             f"Column file {staged.file} changed after it was written: {size} bytes with digest {digest}, "
-            f"{staged.size_bytes} bytes with digest {staged.digest} were staged. It will be computed again.",
+            f"{staged.size_bytes} bytes with digest {staged.digest} were staged. Its values are recomputed.",
         )
     return whole
 
 
 @contextlib.contextmanager
 def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd | None) -> Iterator[LanceFileReader]:
-    """Yield a reader of a data file's footer. It uses the file's bytes or end if these were read before."""
+    """Yield a reader of a data file's footer. It uses the whole file or its end if that was read before."""
     if end is not None:
         known = as_file(end.content, staged.size_bytes - len(end.content))
     elif whole is not None:
@@ -610,7 +614,7 @@ def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd |
 
 
 def _names(field: pa.Field) -> set[str]:
-    """Return the names that a column may have in files: its own and, after a rename, its first one."""
+    """Return the names that a column may have in files: its present one and, after a rename, its first one."""
     bound = binding.read(field)
     return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
 
@@ -629,5 +633,5 @@ def _holds(written: pa.Schema, field: pa.Field) -> bool:
 
 
 def type_in_file(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column as a data file has it: JSON is stored in a binary form."""
+    """Return the type that a column has in a data file, which is a binary one for JSON."""
     return pa.large_binary() if isinstance(kind, pa.JsonType) else kind

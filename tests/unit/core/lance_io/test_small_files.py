@@ -67,7 +67,7 @@ def test_a_staged_file_is_written_and_checked_with_two_requests(store):
     assert store.requests == before + 2
 
     for rows in (4, 6):
-        with pytest.raises(FailedPrecondition, match=f"has 5 rows, {rows} were announced"):
+        with pytest.raises(FailedPrecondition, match=f"has 5 rows, and {rows} were announced"):
             column_files.read_verified("s3://lake/t.lance", replace(staged, physical_rows=rows))
 
     store.objects["t.lance/data/y.lance"] += b"x"
