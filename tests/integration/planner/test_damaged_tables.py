@@ -222,7 +222,7 @@ def test_a_file_whose_values_make_no_sense_is_damage_that_verification_names(fil
     path = file_of(filled, "data")
     content = path.read_bytes()
     path.write_bytes(bytes([content[0] ^ 255]) + content[1:])
-    with pytest.raises(DataLoss, match="Find it with CommitService.VerifyDatabase") as caught:
+    with pytest.raises(DataLoss, match="Find it with CommitService") as caught:
         READS["rows"](FragmentReader(filled, lance.dataset(filled).version), filled)
     assert caught.value.reason == "TABLE_DAMAGED"
 
