@@ -241,7 +241,7 @@ def test_values_are_not_given_to_a_function_that_the_column_was_given_meanwhile(
         assert job.error is not None
         assert job.error.reason == "ENV_NOT_ALLOWED"
         assert "had f@1" in job.error.message
-        assert "has f@2 now" in job.error.message
+        assert "It now has f@2" in job.error.message
         assert "canary" not in job.error.message
         assert not pair.second.spark.started
         await pair.second.stop()
