@@ -179,8 +179,7 @@ class UdfInfo(Shown):
     """A registered function.
 
     `kind`: `scalar`, `array`, `record_batch`, `sql` (with its `sql_expression`) or `remote` (with the `addresses` of
-    its servers). `options`: the given options of `leman.udf`. `source`: its source text, without which `Database.udfs`
-    lists it.
+    its servers). `options`: the given options of `leman.udf`. `source`: its source text, which `Database.udfs` omits.
     """
 
     name: str

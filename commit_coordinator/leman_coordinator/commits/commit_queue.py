@@ -362,7 +362,7 @@ class CommitQueue:
         return await self._repeated(lambda: self._step(step, subject), tries)
 
     async def _repeated(self, work: Callable[[], Result], tries: int = 0) -> Result:
-        """Run the work, with retries on conflicts with other writers: at most `tries` times, by default for 0.
+        """Run the work, and retry it on conflicts with other writers, at most `tries` times (0: the default number).
 
         If a commit may have been made, the next try reads the table to find out. If that read fails, it is retried too.
         """

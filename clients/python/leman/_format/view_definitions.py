@@ -141,7 +141,6 @@ class ViewDefinition:
     #: The function version that computed each function column's values (name → "udf@version"). After an alteration it
     #: differs from the query's.
     filled: dict[str, str] = field(default_factory=dict)
-    #: The file in which the view keeps that source version (`source_records`); empty: none.
     #: The file with the record of that source version (`source_records`), or "".
     base_record: str = ""
     #: Its remembered earlier states, newest first.

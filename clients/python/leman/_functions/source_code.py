@@ -394,7 +394,7 @@ def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
 
 
 def _place(code: CodeType) -> tuple[Any, ...]:
-    """Return where code stands. It finds code of test modules, whose assertions pytest rewrites on import."""
+    """Return the position of code. It finds code of test modules, although pytest rewrites their assertions."""
     return (code.co_qualname, code.co_firstlineno)
 
 

@@ -288,9 +288,9 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _memory(pid: int) -> int:
-    """Return the memory of a process in bytes, with its share of memory that it shares; 0 if unknown.
+    """Return the bytes of memory of a process, with its part of memory that several processes use, or 0 if unknown.
 
-    If the operating system does not report that, return only the memory that the process does not share.
+    If the operating system does not report that, return only the memory that no other process uses.
     """
     with contextlib.suppress(OSError):
         found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
