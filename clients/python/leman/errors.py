@@ -15,11 +15,11 @@
     │   ├── InputColumnMissing (ValueError, KeyError)
     │   ├── InputColumnStale                      computed columns that a column reads are not current
     │   ├── TypeMismatch (TypeError)
-    │   ├── TypeNotStorable (TypeError)           Lance does not store the type that a function gives
-    │   └── ResourcesNotAvailable                 a function asks for what no worker has
+    │   ├── TypeNotStorable (TypeError)           Lance cannot store the type that a function returns
+    │   └── ResourcesNotAvailable                 a function needs resources that no worker has
     ├── Aborted                                   the table changed meanwhile: retry
     ├── Unavailable (ConnectionError)             no service answers
-    │   └── StartFailed                           the embedded services did not come up
+    │   └── StartFailed                           the embedded services did not start
     ├── DeadlineExceeded (TimeoutError)
     ├── Cancelled                                 the caller cancelled the call
     ├── ResourceExhausted                         too many jobs, or a message too large
@@ -33,8 +33,8 @@
     └── JobCancelled                              a job ended as CANCELLED
 
 Each has a `reason` (a stable word for programs, such as COLUMN_NOT_DEFINED), a message that says what to do, `facts`
-(short strings for programs), the gRPC `code`, the `fields` of the request that are wrong, and in `retry_after` how long
-the services ask to wait.
+(short strings for programs), the gRPC `code`, the wrong `fields` of the request, and `retry_after`, the seconds to wait
+before a retry, if the services say so.
 """
 
 from __future__ import annotations
