@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import re
 import shutil
 import time
@@ -310,7 +311,7 @@ def rename_table(uri: str, new_uri: str, request_id: str, body: str) -> int:
         CommitUnclear: The request may have been recorded.
         LemanError: see `open_table`, `commit_outcomes` and `storage_failed`.
     """
-    if Path(new_uri).exists():
+    if os.path.lexists(new_uri):  # a link that leads nowhere is a name, too
         raise table_exists_error(new_uri)
     dataset = open_table(uri)
     with commit_outcomes(uri):

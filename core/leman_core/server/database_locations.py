@@ -8,15 +8,21 @@ digest and everything that services keep by place do not depend on the spelling.
 A place is refused if it is, directly or through a symbolic link, outside of where the service may work, or if it is
 Leman's own: its folders, the registry of databases, the scratch tables of refreshes. Errors show places as the caller
 sent them, and never reveal where links and names lead.
+
+A table that is a link to a table of the same database is that table, except where a request creates, renames or removes
+a name. If the link leads to a table of another database, its functions, jobs and claims would be in two databases, so
+requests may only read through it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -94,26 +100,34 @@ class DatabaseLocations:
         """
         return Registrations() if self.registry is None else self.registry.read()
 
-    async def resolve(self, request: Any, *, from_peer: bool) -> ResolvedLocations:
+    async def resolve(self, request: Any, *, from_peer: bool, reads: bool = False) -> ResolvedLocations:
         """Rewrite the places of a request in their canonical form. Empty fields stay empty.
 
         Args:
             request: The message, which is changed.
             from_peer: Whether another service makes the call. Services send places, not registered names, so that a
                 running job continues if its database loses its name. They may also name scratch tables of refreshes.
+                Links to tables are left as they are.
+            reads: Whether the call only reads, so that a table may be a link to a table of another database.
 
         Raises:
             LemanError: What `canonicalize` raises, or the registry cannot be read and has never been read.
         """
         found = ResolvedLocations()
         try:
-            return self.canonicalize(request, found, from_peer=from_peer)
+            return self.canonicalize(request, found, from_peer=from_peer, reads=reads)
         except _StaleError:  # canonical places stay the same if they are rewritten again
             await self._read_again()
-            return self.canonicalize(request, found, from_peer=from_peer, read_now=True)
+            return self.canonicalize(request, found, from_peer=from_peer, reads=reads, read_now=True)
 
     def canonicalize(
-        self, request: Any, found: ResolvedLocations | None = None, *, from_peer: bool = False, read_now: bool = False
+        self,
+        request: Any,
+        found: ResolvedLocations | None = None,
+        *,
+        from_peer: bool = False,
+        reads: bool = False,
+        read_now: bool = False,
     ) -> ResolvedLocations:
         """Rewrite the places of a request, as `resolve` does, with the registrations in memory.
 
@@ -121,6 +135,7 @@ class DatabaseLocations:
             request: The message, which is changed.
             found: The result of an earlier pass over the request, which is extended and returned.
             from_peer: Whether another service makes the call.
+            reads: Whether the call only reads.
             read_now: Whether the registrations were just read for this request.
 
         Raises:
@@ -136,7 +151,8 @@ class DatabaseLocations:
         if fields is None:
             fields = _known[descriptor.full_name] = location_fields_of(descriptor)
         found = ResolvedLocations() if found is None else found
-        _rewrite(request, fields, _Resolution(self, read_now, from_peer, found))
+        named = _NAMED.get(descriptor.full_name, "")
+        _rewrite(request, fields, _Resolution(self, read_now, from_peer, reads, named, found))
         return found
 
     def root_of(self, text: str, *, read_now: bool) -> str:
@@ -242,8 +258,19 @@ def configured_locations(server: Server) -> DatabaseLocations:
 _PLACES = ("database", "uri", "root")
 #: Names of fields that may hold a table's name, in the `database` of the same message.
 _TABLES = ("table", "view", "name")
+#: Those of them that name an existing table: if it is a link, they get the table's own name.
+_FOLLOWED = ("table", "view")
 #: Names of fields that hold a new name for the `table` of the same message.
 _NEW_NAMES = ("new_name",)
+#: Requests that create, rename or remove a name → the field with the name. If it is a link, they are about the link,
+#: not about its target.
+_NAMED = {
+    "leman.v1.CreateMaterializedViewRequest": "view.table",
+    "leman.v1.CreateTableRequest": "table.table",
+    "leman.v1.DropTableRequest": "table.table",
+    "leman.v1.DropViewRequest": "view.table",
+    "leman.v1.RenameTableRequest": "table.table",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +283,8 @@ class LocationFields:
     tables: tuple[str, ...] = ()
     #: Fields that hold names of tables in the database of the message's `table`.
     new_names: tuple[str, ...] = ()
+    #: Whether its `filter` has `tables` of the message's `database`.
+    filtered: bool = False
     #: Fields whose messages have such fields: name, whether it is repeated, and the fields of its message.
     below: tuple[tuple[str, bool, LocationFields], ...] = ()
 
@@ -308,14 +337,19 @@ def _spellings(place: str) -> str:
     return f"({'|'.join(forms)})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Resolution:
     """What one pass over the places of a request uses, and what it has found."""
 
     locations: DatabaseLocations
     read_now: bool
     from_peer: bool
+    reads: bool
+    #: The path of the field that names no table, but a name to create, rename or remove; empty: there is none.
+    named: str
     found: ResolvedLocations
+    #: The database of the first table, which is that of a view's source by default.
+    home: str = ""
 
     def canonical(self, name: str, sent: str) -> str:
         """Return the canonical form of the place `sent` in the field `name`. Raise if the service may not use it."""
@@ -346,11 +380,46 @@ class _Resolution:
             self.locations.check_registered(place, database, read_now=self.read_now)
         return place
 
-    def check_table(self, database: str, table: str) -> None:
-        """Refuse a table that is Leman's own, or outside of where the service may work."""
+    def checked_table(self, database: str, table: str, *, follow: bool) -> str:
+        """Return the own name of a table that a request may name; without `follow`, the name as it is."""
         if not self.from_peer:
             check_not_own(table)
-        self.locations.roots.check_table(database, table, self.found.linked.get(database, ""))
+        real = self.locations.roots.check_table(database, table, self.found.linked.get(database, ""))
+        own = self._own_name(database, table, real) if follow and not self.from_peer else table
+        if own != table:
+            check_not_own(own)
+            sent = self.found.linked.get(database, database)
+            self.found.linked[real] = f"{sent.rstrip('/')}/{table}{TABLE_ENDING}"
+        return own
+
+    def other_names(self, database: str, tables: Sequence[str]) -> list[str]:
+        """Return the own names of those tables of a filter that are links."""
+        own: dict[str, None] = {}
+        for table in () if self.from_peer else tables:
+            with contextlib.suppress(LemanError):  # a filter may name what does not exist
+                real = self.locations.roots.check_table(database, table)
+                own[self._own_name(database, table, real)] = None
+        return [name for name in own if name not in tables]
+
+    def _own_name(self, database: str, table: str, real: str) -> str:
+        """Return the name of the table that a name leads to.
+
+        Args:
+            real: Where the name leads. If that does not exist, or is no `*.lance`, the table keeps the link's name.
+        """
+        holder, _, last = real.rpartition("/")
+        is_link = real and not in_object_store(real) and real != f"{database.rstrip('/')}/{table}{TABLE_ENDING}"
+        if not is_link or not last.endswith(TABLE_ENDING) or not os.path.isdir(real):  # noqa: PTH112 - for every call
+            return table
+        if holder == database.rstrip("/"):
+            return last.removesuffix(TABLE_ENDING)
+        if self.reads:
+            return table
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"'{excerpt(table)}' is a link to a table of another database, which has its functions and jobs, so it can "
+            "only be read: name that table by its own database and name",
+        )
 
 
 def location_fields_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> LocationFields:
@@ -370,20 +439,27 @@ def location_fields_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> L
         found = location_fields_of(inner.message_type, (*above, descriptor.full_name))
         if found.own or found.below:
             below.append((inner.name, inner.is_repeated, found))
-    return LocationFields(own, tables, new_names, tuple(below))
+    chosen = descriptor.fields_by_name.get("filter")
+    kind = chosen.message_type if chosen is not None and "database" in texts else None
+    filtered = kind is not None and "tables" in kind.fields_by_name
+    return LocationFields(own, tables, new_names, filtered, tuple(below))
 
 
 def _rewrite(message: Any, places: LocationFields, look: _Resolution, above: str = "") -> None:
     for name in places.own:
         _rewrite_place(message, name, look, above)
-    if places.tables and message.database:
+    if places.tables and (database := message.database or look.home):
+        look.home = look.home or database
         for name in places.tables:
-            _check_table(look, message.database, getattr(message, name), f"{above}{name}")
+            _rewrite_table(message, name, look, database, f"{above}{name}")
+    if places.filtered and message.database and message.filter.tables:
+        tables = message.filter.tables
+        tables.extend(look.other_names(message.database, tables))
     for name, many, inner in places.below:
         for part in _parts(message, name, repeated=many):
             _rewrite(part, inner, look, f"{above}{name}.")
     for name in places.new_names:
-        _check_table(look, message.table.database, getattr(message, name), f"{above}{name}")
+        _rewrite_table(message, name, look, message.table.database, f"{above}{name}")
 
 
 def _rewrite_place(message: Any, name: str, look: _Resolution, above: str) -> None:
@@ -398,15 +474,18 @@ def _rewrite_place(message: Any, name: str, look: _Resolution, above: str) -> No
         setattr(message, name, canonical)
 
 
-def _check_table(look: _Resolution, database: str, table: str, path: str) -> None:
+def _rewrite_table(message: Any, name: str, look: _Resolution, database: str, path: str) -> None:
+    table = getattr(message, name)
     if not (database and table):
         return
     try:
-        look.check_table(database, table)
+        own = look.checked_table(database, table, follow=name in _FOLLOWED and path != look.named)
     except InvalidArgument as error:
         holder = path.rpartition(".")[0]  # only a name and its database together are reserved, so blame their TableRef
         field = holder if holder and error.reason != "BAD_TABLE_NAME" else path
         raise InvalidArgument(error.reason, error.message, field=field) from None
+    if own != table:
+        setattr(message, name, own)
 
 
 def _parts(message: Any, name: str, *, repeated: bool) -> Iterable[Any]:

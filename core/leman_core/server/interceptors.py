@@ -550,7 +550,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _resolve(self, call: _Call, request: Any, required: Requirement) -> None:
-        found = await self._locations.resolve(request, from_peer=required.of_peers)
+        found = await self._locations.resolve(request, from_peer=required.of_peers, reads=required.reads)
         call.linked |= found.linked
         call.store = found.store or call.store
         STORE.set(found.store)

@@ -42,8 +42,8 @@ class DatabaseRoots:
         """Return whether there are any roots."""
         return bool(self._roots)
 
-    def check(self, place: str, sent: str = "") -> None:
-        """Refuse a database or table that lies elsewhere, is a link to elsewhere, or is Leman's own.
+    def check(self, place: str, sent: str = "") -> str:
+        """Return where a database or table lies. Refuse one that lies elsewhere, or is Leman's own.
 
         Leman's own folder in a database may not be a link to elsewhere either.
 
@@ -68,9 +68,10 @@ class DatabaseRoots:
                 f"'{excerpt(sent or place)}' is a place of Leman's own, such as the registry of databases or "
                 "checkpoints: name another place",
             )
+        return real
 
-    def check_table(self, database: str, table: str, sent: str = "") -> None:
-        """Refuse a table that is a link to elsewhere, or Leman's own. Invalid names are refused by other checks.
+    def check_table(self, database: str, table: str, sent: str = "") -> str:
+        """Return where a table lies; empty for an invalid name, which other checks refuse. Refuse as `check` does.
 
         Args:
             database: The database.
@@ -81,9 +82,10 @@ class DatabaseRoots:
             PermissionDenied: DATABASE_NOT_ALLOWED.
             InvalidArgument: RESERVED_DATABASE.
         """
-        if table and not any(character in table for character in "/\\\0"):
-            file = f"{table}{TABLE_ENDING}"
-            self.check(f"{database.rstrip('/')}/{file}", f"{(sent or database).rstrip('/')}/{file}")
+        if not table or any(character in table for character in "/\\\0"):
+            return ""
+        file = f"{table}{TABLE_ENDING}"
+        return self.check(f"{database.rstrip('/')}/{file}", f"{(sent or database).rstrip('/')}/{file}")
 
     def allows_table(self, database: str, table: str) -> bool:
         """Return whether `check_table` accepts a table."""

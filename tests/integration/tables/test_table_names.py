@@ -316,19 +316,25 @@ def test_of_a_link_that_is_dropped_only_the_link_goes(linked):
     assert {path: path.read_bytes() for name in "tv" for path in (linked / f"{name}.lance").rglob("*.*")} == before
 
 
-def test_no_table_is_made_through_a_link_and_no_garbage_collected(linked):
-    """What jobs need of a table is known by its own name."""
+def test_no_table_is_made_through_a_link_and_other_calls_are_about_its_table(linked):
+    """The request ids of a table are the same by all of its names."""
 
     async def scenario():
         async with coordinator(linked) as up:
             made = [await refusal(up.create(pa.schema([("y", pa.int64())]), name)) for name in ("alias", "nothing")]
-            collect = commit_pb2.CollectGarbageRequest(table=up.ref("alias"), dry_run=True)
-            return [reason for _, reason, _ in made], await refusal(up.CollectGarbage(collect))
+            await up.CollectGarbage(commit_pb2.CollectGarbageRequest(table=up.ref("alias"), dry_run=True))
+            deleted = [await up.delete("true", table=name, request_id="mine") for name in ("alias", "t")]
+            (linked / "old.lance").symlink_to("gone.lance")
+            renamed = await refusal(up.rename("old", "alias"))
+            await up.rename("new", "alias")
+            return [reason for _, reason, _ in made], deleted, renamed[1]
 
-    made, refused = run(scenario)
+    made, deleted, renamed = run(scenario)
     assert made == ["TABLE_EXISTS"] * 2
     assert not (linked / "elsewhere.lance").exists()
-    assert refused == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_TABLE_NAME", "table")
+    assert deleted[0] == deleted[1]
+    assert renamed == "TABLE_EXISTS"
+    assert (linked / "new.lance").readlink() == linked / "t.lance"
 
 
 def test_a_folder_that_no_table_can_be_called_by_is_in_the_way_of_no_drop(tmp_path):

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2
+from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2, tables_pb2
 from leman_core.model.databases import StoreOptions
 from leman_core.model.service_errors import InvalidArgument, LemanError, NotFound, PermissionDenied
 from leman_core.server.database_locations import DatabaseLocations, hide_links
@@ -366,6 +366,78 @@ def test_each_of_several_places_is_shown_as_it_was_sent(tmp_path):
     error = NotFound("X", f"{tmp_path}/real/v and {tmp_path}/real/below/t")
     hide_links(error, linked)
     assert error.message == f"{tmp_path}/one/v and file://{tmp_path}/two/t"
+
+
+@pytest.fixture(params=["roots", "no roots"])
+def aliased(request, tmp_path):
+    """(database, canonicalize) of a database with links to a table: of its own, of another database, and others."""
+    db, other = tmp_path / "lake" / "db", tmp_path / "lake" / "other"
+    for folder in (db / "t.lance", other / "u.lance", db / "disk", db / "__leman_scratch_v_0123456789abcdef.lance"):
+        folder.mkdir(parents=True)
+    targets = {"near": "t.lance", "far": other / "u.lance", "nothing": "none.lance", "disk": "disk"}
+    targets |= {"twice": "near.lance", "own": "__leman_scratch_v_0123456789abcdef.lance"}
+    for name, target in targets.items():
+        (db / f"{name}.lance").symlink_to(target)
+    roots = DatabaseRoots([str(tmp_path / "lake")]) if request.param == "roots" else EVERYWHERE
+    return str(db.resolve()), DatabaseLocations(roots).canonicalize
+
+
+def test_a_link_to_a_table_of_the_same_database_is_that_table(aliased):
+    """So whatever remembers a table by its place has one place: request ids, jobs, claims."""
+    database, canonicalize = aliased
+    for table, own in {"near": "t", "twice": "t", "t": "t", "nothing": "nothing", "disk": "disk", "new": "new"}.items():
+        ref = catalog_pb2.TableRef(database=database, table=table)
+        job, view = jobs_pb2.CreateJobRequest(), catalog_pb2.CreateMaterializedViewRequest(view=ref)
+        job.backfill.table.CopyFrom(ref)
+        view.query.source.table = table  # of the view's own database
+        linked = canonicalize(job).linked
+        canonicalize(view)
+        assert (job.backfill.table.table, view.query.source.table, view.view.table) == (own, own, table)
+        error = NotFound("X", f"{database}/{own}.lance")
+        hide_links(error, linked)
+        assert error.message == f"{database}/{table}.lance"
+        peer = jobs_pb2.CreateJobRequest(backfill={"table": ref})
+        canonicalize(peer, from_peer=True)
+        assert peer.backfill.table.table == table
+    with pytest.raises(InvalidArgument, match="are Leman's own"):
+        canonicalize(catalog_pb2.DescribeTableRequest(table={"database": database, "table": "own"}))
+
+
+def test_a_request_that_creates_renames_or_removes_a_name_is_about_the_link(aliased):
+    database, canonicalize = aliased
+    for table in ("near", "far", "nothing"):
+        ref = catalog_pb2.TableRef(database=database, table=table)
+        for request in (
+            tables_pb2.CreateTableRequest(table=ref),
+            tables_pb2.DropTableRequest(table=ref),
+            tables_pb2.RenameTableRequest(table=ref, new_name=table),
+            commit_pb2.DropViewRequest(view=ref),
+            catalog_pb2.CreateMaterializedViewRequest(view=ref),
+        ):
+            before = request.SerializeToString()
+            canonicalize(request)
+            assert request.SerializeToString() == before
+
+
+def test_a_table_of_another_database_is_only_read_through_a_link(aliased):
+    """Its functions and jobs are in that database, and the link is in this one."""
+    database, canonicalize = aliased
+    ref = catalog_pb2.TableRef(database=database, table="far")
+    read = tables_pb2.ReadRowsRequest(table=ref)
+    canonicalize(read, reads=True)
+    assert read.table.table == "far"
+    with pytest.raises(InvalidArgument, match=r"'far' is a link .* by its own database and name") as caught:
+        canonicalize(jobs_pb2.CreateJobRequest(backfill={"table": ref}))
+    assert (caught.value.reason, caught.value.field) == ("BAD_TABLE_NAME", "backfill.table.table")
+    assert "other" not in caught.value.message.replace("another", "")
+
+
+def test_a_filter_of_jobs_by_a_link_finds_those_of_its_table(aliased):
+    database, canonicalize = aliased
+    for tables, also in ((["near"], ["t"]), (["t", "near", "far", "x/y", "new"], []), ([], [])):
+        request = jobs_pb2.ListJobsRequest(database=database, filter={"tables": tables})
+        canonicalize(request, reads=True)
+        assert list(request.filter.tables) == tables + also
 
 
 CONTROLS = ["\0", "\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028"]
