@@ -189,7 +189,7 @@ def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
     """Convert the first message of a MergeRows.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_COLUMN; see also `uri_of`.
+        InvalidArgument: MISSING_FIELD, BAD_COLUMN, BAD_REQUEST; see also `uri_of`.
     """
     if message is None or message.WhichOneof("part") != "header":
         raise InvalidArgument("MISSING_FIELD", "The first message must be the header", field="header")
@@ -200,6 +200,13 @@ def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
         raise InvalidArgument(
             "MISSING_FIELD", f"The merge would change nothing: set any of {done}", field="header.update_matched"
         )
+    for condition, action in (("update_where", "update_matched"), ("delete_where", "delete_not_matched_by_source")):
+        if getattr(header, condition) and not getattr(header, action):
+            raise InvalidArgument(
+                "BAD_REQUEST",
+                f"{condition} limits {action}, which is not set: set it too, or leave {condition} out",
+                field=f"header.{condition}",
+            )
     rules = MergeRules(
         on=tuple(header.on),
         update_matched=header.update_matched,

@@ -16,7 +16,15 @@ import pyarrow as pa
 from leman._format import stored_functions
 from leman._format.column_bindings import FunctionVersion
 from leman._format.stored_documents import Damaged, OtherFormat
-from leman._format.stored_functions import ErrorAction, Registered, RemoteFunction, Resources, UdfDefinition, UdfKind
+from leman._format.stored_functions import (
+    ErrorAction,
+    ErrorRule,
+    Registered,
+    RemoteFunction,
+    Resources,
+    UdfDefinition,
+    UdfKind,
+)
 from leman_core.model.service_errors import (
     DataLoss,
     FailedPrecondition,
@@ -200,6 +208,9 @@ def _check_policy(udf: UdfDefinition) -> None:
             what = f"has a rule whose pattern {rule.message_pattern!r} is not a valid regular expression: {error}"
             raise _bad(udf, what, "error_policy.rules.message_pattern") from None
         if rule.action is not ErrorAction.RETRY:
+            if rule != ErrorRule(rule.action, rule.exception_types, rule.message_pattern):
+                what = "has a rule with max_attempts or a backoff that does not retry: leave them out"
+                raise _bad(udf, what, "error_policy.rules")
             continue
         if rule.max_attempts < 2 or not 0 <= rule.initial_backoff_seconds <= rule.max_backoff_seconds < math.inf:
             what = "needs max_attempts of 2 or more, and an initial_backoff of at most max_backoff, to retry"

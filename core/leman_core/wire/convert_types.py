@@ -183,6 +183,7 @@ def _type_from_json(message: types_pb2.JsonArrowDataType) -> pa.DataType:
 def _values_from_json(message: types_pb2.JsonArrowDataType) -> pa.DataType:
     name = message.type.lower()
     name = _ALIASES.get(name, name)
+    _check_needless(name, message)
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _DECIMALS:
@@ -195,6 +196,19 @@ def _values_from_json(message: types_pb2.JsonArrowDataType) -> pa.DataType:
     if name == "fixed_size_binary":
         return pa.binary(_length(message))
     return _nested_from_json(name, message)
+
+
+def _check_needless(name: str, message: types_pb2.JsonArrowDataType) -> None:
+    """Refuse fields of a message that its type does not have."""
+    wanted = {
+        "fields": name in _LISTS or name in ("fixed_size_list", "struct", "map"),
+        "length": name in _DECIMALS or name in ("fixed_size_binary", "fixed_size_list"),
+        "unit": name in _TIMES or name == "timestamp",
+        "timezone": name == "timestamp",
+    }
+    for field, is_wanted in wanted.items():
+        if not is_wanted and getattr(message, field):
+            raise ValueError(f"'{message.type}' has no {field}: leave it out")
 
 
 def _nested_from_json(name: str, message: types_pb2.JsonArrowDataType) -> pa.DataType:

@@ -360,6 +360,12 @@ def _check(message: jobs_pb2.PreviewFunctionRequest, spec: PreviewSpec) -> None:
             "a column has its own inputs: name a function too, or omit input_columns",
             field="input_columns",
         )
+    if spec.error_policy is not None and not spec.sql_expression:
+        raise InvalidArgument(
+            "BAD_REQUEST",
+            "leave out the error policy: a function has the one of its definition, only a SQL expression has none",
+            field="error_policy",
+        )
     if message.HasField("read_version") and spec.read_version < 1:
         raise InvalidArgument(
             "BAD_NUMBER", "read_version is 1 or more; leave it out for the latest", field="read_version"

@@ -178,6 +178,8 @@ def test_nothing_to_do_makes_no_version_and_leaves_no_file(table):
         (given(3), {"on": ["c"]}, "INVALID_ARGUMENT", "BAD_COLUMN", "header.on"),
         (given(3), {"request_id": ""}, "INVALID_ARGUMENT", "MISSING_FIELD", "header.request_id"),
         (given(3), {**UPDATE, "update_matched": False}, "INVALID_ARGUMENT", "MISSING_FIELD", "header.update_matched"),
+        (given(3), {**DELETE, "update_where": "true"}, "INVALID_ARGUMENT", "BAD_REQUEST", "header.update_where"),
+        (given(3), {**UPDATE, "delete_where": "true"}, "INVALID_ARGUMENT", "BAD_REQUEST", "header.delete_where"),
         (given(3), {"update_where": "x >"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.update_where"),
         (given(3), {"update_where": "true; drop"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.update_where"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from pyarrow import flight
 
 import leman
-from leman._format.stored_functions import RemoteFunction, UdfDefinition, UdfKind
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfDefinition, UdfKind
 from leman.functions import FunctionServer
 from leman.v1 import udf_pb2
 from leman_core.functions import function_servers
@@ -265,6 +266,19 @@ def test_who_may_not_is_refused_before_a_server_hears_of_it(registry):
 def test_a_listed_address_takes_no_right_to_send_code(registry, server):
     with an_editor():
         registered(registry, server, policy=FunctionPolicy(remote_addresses=("grpc://127.0.0.1:*",)))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"max_attempts": 5}, {"initial_backoff_seconds": 1.0}, {"max_backoff_seconds": 9.0}]
+)
+def test_a_rule_that_does_not_retry_has_no_attempts(tmp_path, fields):
+    rules = (ErrorRule(ErrorAction.SKIP, ("ValueError",), "x"), ErrorRule(ErrorAction.FAIL, **fields))
+    sql = UdfDefinition("plus", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression="n + 1")
+    registry = UdfRegistry(str(tmp_path))
+    with pytest.raises(InvalidArgument, match="that does not retry: leave them out") as caught:
+        registry.check_new(replace(sql, error_policy=ErrorPolicy(rules)))
+    assert (caught.value.reason, caught.value.field) == ("BAD_UDF", "definition.error_policy.rules")
+    registry.check_new(replace(sql, error_policy=ErrorPolicy(rules[:1])))
 
 
 def test_a_bundle_beside_a_function_that_is_no_pickled_one_is_refused(tmp_path):

@@ -238,6 +238,7 @@ def test_a_backfill_that_makes_no_sense_is_refused(fields, field, told):
             "a SQL expression names its columns itself",
         ),
         ({"column": "y", "input_columns": ["x"]}, "BAD_REQUEST", "input_columns", "a column has its own inputs"),
+        ({"udf": {"name": "f"}, "error_policy": {}}, "BAD_REQUEST", "error_policy", "leave out the error policy"),
         ({"column": "y", "read_version": 0}, "BAD_NUMBER", "read_version", "read_version is 1 or more"),
         ({"column": "y", "read_tag": ""}, "BAD_REQUEST", "read_tag", "read_tag is empty"),
     ],

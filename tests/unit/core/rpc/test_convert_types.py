@@ -166,6 +166,11 @@ def test_what_people_write_by_hand_is_understood(kind, expected):
         {"type": "timestamp", "timezone": "UTC\n"},
         {"type": "time32", "unit": "ns"},
         {"type": "utf8", "dictionaryIndexType": "float32"},
+        {"type": "int8", "length": 4},
+        {"type": "utf8", "unit": "ms"},
+        {"type": "time32", "timezone": "UTC"},
+        {"type": "list", "length": 2, "fields": [{"name": "e", "type": {"type": "int8"}}]},
+        {"type": "int8", "fields": [{"name": "e", "type": {"type": "int8"}}]},
     ],
     ids=str,
 )
