@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
 
@@ -96,8 +96,8 @@ class PageRules:
         server = settings.server
         self._anonymous = not authenticates_callers(settings) or bool(server.anonymous_roles)
         self._local = is_loopback(server.host)
-        self._origins = frozenset(_parts(server.http_origins))
-        self._hosts = frozenset(name.lower() for name in _parts(server.http_hosts))
+        self._origins = frozenset(server.http_origins)
+        self._hosts = frozenset(name.lower() for name in server.http_hosts)
         self._check_origins()
 
     def check(self, exchange: Exchange) -> None:
@@ -159,10 +159,6 @@ class PageRules:
             ]
 
 
-def _parts(setting: str) -> Iterator[str]:
-    return (part for part in map(str.strip, setting.split(",")) if part)
-
-
 def _forbidden(reason: str, message: str) -> HttpRefusal:
     return HttpRefusal(HTTPStatus.FORBIDDEN, PermissionDenied(reason, message))
 
@@ -219,6 +215,7 @@ class HttpFront:
         if exchange.method == "GET":
             await self._unary(exchange, method, *_asked_by_url(exchange))
             return
+        exchange.query(())  # the message is the body
         streamed, codec = _codec(exchange, method)
         if streamed:
             await self._envelopes(exchange, method, codec)
@@ -340,7 +337,7 @@ def _codec(exchange: Exchange, method: Method) -> tuple[bool, Codec]:
     codec = CODECS.get(name) if exchange.content_type.startswith("application/") else None
     lines = codec is JSON and _LINES in exchange.headers.get("accept", "")
     fits = streamed or lines if method.server_streaming else not streamed
-    if codec is None or not fits:
+    if codec is None or not fits or not exchange.is_utf8:
         raise _bad_content_type(method)
     return streamed, codec
 
@@ -354,6 +351,10 @@ def _bad_content_type(method: Method) -> HttpRefusal:
     return HttpRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, error, ("accept-post", accepted))
 
 
+#: Parameters of a GET.
+_QUERY = ("message", "encoding", "base64", "compression", "connect")
+
+
 def _asked_by_url(exchange: Exchange) -> tuple[Codec, bytes]:
     """Return the codec and the message in the URL of a GET (https://connectrpc.com/docs/protocol/#unary-get-request).
 
@@ -361,7 +362,7 @@ def _asked_by_url(exchange: Exchange) -> tuple[Codec, bytes]:
         InvalidArgument: BAD_MESSAGE.
         Unimplemented: COMPRESSED.
     """
-    query = exchange.query()
+    query = exchange.query(_QUERY)
     codec = CODECS.get(query.get("encoding", "json"))
     if codec is None:
         raise InvalidArgument("BAD_MESSAGE", "encoding has to be `json` or `proto`", field="encoding")

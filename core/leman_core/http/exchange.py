@@ -8,11 +8,12 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeAlias, cast
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 
 import grpc
 from google.protobuf import json_format
@@ -20,7 +21,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from leman_core.model.service_errors import InvalidArgument, LemanError
+from leman_core.model.service_errors import InvalidArgument, LemanError, excerpt
 from leman_core.server import status
 from leman_core.server.request_messages import message_too_large
 
@@ -142,9 +143,34 @@ class Exchange:
     def content_type(self) -> str:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    def query(self) -> dict[str, str]:
-        """Return the parameters of the URL by name. Of repeated ones the last counts."""
-        return {name: values[-1] for name, values in parse_qs(self._query.decode("latin-1")).items()}
+    @property
+    def is_utf8(self) -> bool:
+        """Return whether the Content-Type names no other encoding of characters."""
+        charset = self.headers.get("content-type", "").lower().partition("charset=")[2]
+        return charset.partition(";")[0].strip().strip('"') in ("", "utf-8", "utf8")
+
+    def query(self, allowed: Collection[str]) -> dict[str, str]:
+        """Return the parameters of the URL.
+
+        Raises:
+            InvalidArgument: BAD_MESSAGE – one is not allowed, is given twice, or is not UTF-8.
+        """
+        try:
+            found = parse_qsl(self._query.decode("ascii"), keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError:
+            raise InvalidArgument("BAD_MESSAGE", "the query of the URL is not UTF-8, percent-encoded") from None
+        query = dict(found)
+        for name in query:
+            if name not in allowed:
+                known = (
+                    f"parameters are {', '.join(allowed)}" if allowed else "a POST has none: send the message as body"
+                )
+                message = f"the URL has the unknown parameter '{excerpt(name)}'; {known}"
+                raise InvalidArgument("BAD_MESSAGE", message, field=excerpt(name))
+        if len(query) < len(found):
+            ((twice, _),) = Counter(name for name, _ in found).most_common(1)
+            raise InvalidArgument("BAD_MESSAGE", f"the URL has the parameter '{twice}' twice", field=twice)
+        return query
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives, until its end or until the caller disconnects.

@@ -226,10 +226,13 @@ def _check_message(value: Any, message: Any, path: str) -> None:
     if not isinstance(value, dict):
         raise _WrongField(path, f"has to be an object, not {_kind(value)}")
     fields = _fields(message)
+    names: dict[int, str] = {}
     for name, inner in value.items():
         here = f"{path}.{name}" if path else name
         if name not in fields:
             raise _WrongField(here, f"is not a field of {message.name}")
+        if (other := names.setdefault(fields[name].number, name)) != name:
+            raise _WrongField(here, f"stands there twice, also as {other}")
         if inner is not None:
             _check_field(inner, fields[name], here)
 

@@ -8,13 +8,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.settings.sections import (
+    NO_LIST,
     Advertise,
     Commit,
     Embedded,
@@ -158,8 +159,8 @@ def _wrong(location: tuple[int | str, ...], said: str, kind: str) -> str:
     if not location:
         return said
     name, inside = _env_name(location), location[2:]
-    if not inside and kind in _NOT_OF_ITS_KIND and name in _examples():
-        return _needs_json(name)
+    if not inside and (kind in _NOT_OF_ITS_KIND or said == NO_LIST) and name in _examples():
+        return _needs_form(name)
     where = "".join(f"{_place(part)}: " for part in inside)
     return f"{name}: {where}{said}{', in double quotes' if inside and kind == 'string_type' else ''}"
 
@@ -169,16 +170,19 @@ def _place(part: int | str) -> str:
     return part if isinstance(part, str) else f"item {part + 1}"
 
 
-def _needs_json(name: str) -> str:
+def _needs_form(name: str) -> str:
     """Return the error of a setting that has to be an object or a list."""
-    return f"{name}: this takes JSON, such as '{_examples()[name]}'"
+    example = _examples()[name]
+    if isinstance(example, list):
+        return f"{name}: {NO_LIST}, such as '{','.join(example)}' or '{json.dumps(example)}'"
+    return f"{name}: this takes JSON, such as '{json.dumps(example)}'"
 
 
 @functools.cache
-def _examples() -> Mapping[str, str]:
-    """Return an example in JSON for each setting that is an object or a list."""
+def _examples() -> Mapping[str, Any]:
+    """Return an example for each setting that is an object or a list."""
     return {
-        _env_name((section, name)): json.dumps(own.examples[0])
+        _env_name((section, name)): own.examples[0]
         for section, field in Settings.model_fields.items()
         for name, own in getattr(field.annotation, "model_fields", {}).items()
         if own.examples
@@ -201,10 +205,10 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 
 def _no_json(environ: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with variables of an object, a list or a whole section that are no JSON."""
+    """Return what is wrong with variables of an object or a whole section that are no JSON."""
     sections = {_env_name((name,)) for name in Settings.model_fields}
     wrong = sorted(name for name, text in environ.items() if not _is_json(text))
-    objects = [_needs_json(name.upper()) for name in wrong if name.upper() in _examples()]
+    objects = [_needs_form(name.upper()) for name in wrong if isinstance(_examples().get(name.upper()), dict)]
     whole = [name for name in wrong if name.upper() in sections]
     text = "that is a whole section: unset it, and set single settings of it, see `leman config show`"
     return objects + ([f"{', '.join(whole)}: {text}"] if whole else [])

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import NoDecode
 
 from leman_core.process.addresses import host_and_port, parse_pattern
 
@@ -36,6 +47,43 @@ def _host_and_port(text: str) -> str:
     return text
 
 
+#: The error of a text that is no list.
+NO_LIST = "this takes a list"
+
+
+def _items(value: Any) -> Any:
+    """Return the items of a list that is JSON, or separated by commas. Refuse an empty text, as its meaning is unclear.
+
+    Raises:
+        ValueError: NO_LIST.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = value
+    if isinstance(found, list):
+        return found
+    items = [item for part in value.split(",") if (item := part.strip())]
+    if not items or value.lstrip()[:1] in '["{':
+        raise ValueError(NO_LIST)
+    return items
+
+
+def _some_items(value: Any) -> Any:
+    """Return what `_items` does, and nothing for an empty text."""
+    return () if value == "" else _items(value)
+
+
+def _items_or_null(value: Any) -> Any:
+    """Return what `_items` does, and None for `null`."""
+    return None if value == "null" else _items(value)
+
+
+_Item = TypeVar("_Item")
+#: A list, in JSON or separated by commas.
+Listed = Annotated[tuple[_Item, ...], NoDecode, BeforeValidator(_items)]
 #: host:port of a service; empty: not set.
 ServiceAddress = Annotated[str, AfterValidator(_host_and_port)]
 #: A pattern of addresses of function servers.
@@ -125,10 +173,12 @@ class Server(Section):
     allow_anonymous: bool = False
     """Answer anonymous callers even if other machines can reach the server. Unless `anonymous_roles` restricts them,
     they can register functions, and so run their code on the workers."""
-    anonymous_roles: tuple[Grant, ...] | None = Field(default=None, examples=[["reader"]])
-    """Roles of anonymous callers, as a JSON list. Not set: all if the server authenticates no callers, else none."""
-    database_roots: tuple[str, ...] = Field(default=(), examples=[["/data", "s3://bucket/lakes"]])
-    """Paths and URIs, as a JSON list, below which databases and the sources of views must lie; empty: anywhere."""
+    anonymous_roles: Annotated[tuple[Grant, ...] | None, NoDecode, BeforeValidator(_items_or_null)] = Field(
+        default=None, examples=[["reader"]]
+    )
+    """Roles of anonymous callers, as a list. Not set: all if the server authenticates no callers, else none."""
+    database_roots: Listed[str] = Field(default=(), examples=[["/data", "s3://bucket/lakes"]])
+    """Paths and URIs, as a list, below which databases and the sources of views must lie; empty: anywhere."""
     registry: str = ""
     """Path or URI of the folder with the names of databases, the same for all services; empty: databases have no
     names."""
@@ -176,11 +226,15 @@ class Server(Section):
     http_port: int = Field(default=-1, ge=-1, le=65535)
     """TCP port of JSON over HTTP, on the same host and with the same TLS; 0: any free one, which the service prints
     when it is ready; -1: none. In an embedded system it is the planner's."""
-    http_origins: str = ""
-    """Comma-separated origins of web pages that may call over HTTP, such as `https://a.example`; empty: none. `*`: all,
-    if the service answers no anonymous callers."""
-    http_hosts: str = ""
-    """Comma-separated host names of a service that answers anonymous callers over HTTP. Loopback names are always
+    http_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_some_items)] = Field(
+        default=(), examples=[["https://a.example", "https://b.example:8443"]]
+    )
+    """Origins of web pages that may call over HTTP, as a list; empty: none. `*`: all, if the service answers no
+    anonymous callers."""
+    http_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_some_items)] = Field(
+        default=(), examples=[["leman.example"]]
+    )
+    """Host names, as a list, of a service that answers anonymous callers over HTTP. Loopback names are always
     accepted, and so are IP addresses if the service is bound to more than loopback."""
 
 
@@ -195,7 +249,7 @@ class Jwt(Section):
     """URL or path of the issuer's public keys (a JWK set); empty: where the issuer's discovery document says."""
     tls_ca: str = ""
     """Path of the CA certificates (PEM) for the issuer's certificate; empty: the system's."""
-    algorithms: tuple[Algorithm, ...] = Field(
+    algorithms: Listed[Algorithm] = Field(
         default=("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
         min_length=1,
         examples=[["RS256", "ES256"]],
@@ -221,19 +275,19 @@ class Jwt(Section):
 class Udf(Section):
     """Which functions may be registered and run."""
 
-    allow: tuple[FunctionKind, ...] = Field(
+    allow: Listed[FunctionKind] = Field(
         default=("scalar", "array", "record_batch", "sql", "remote", "pickled", "entrypoint"),
         examples=[["scalar", "sql", "entrypoint"]],
     )
     """Allowed kinds of functions, and sources of Python code. A function needs its kind to be listed and, unless it is
     SQL or remote, also `pickled` or `entrypoint`."""
-    entrypoints: tuple[str, ...] = Field(default=(), examples=[["features.*:*"]])
+    entrypoints: Listed[str] = Field(default=(), examples=[["features.*:*"]])
     """Allowed entrypoints, as patterns of `package.module:name` in which `*` stands for any module or any public name.
     Empty: everything that is installed on the workers; registering an entrypoint then needs the right `code`."""
-    env_names: tuple[str, ...] = Field(default=(), examples=[["*_API_KEY"]])
+    env_names: Listed[str] = Field(default=(), examples=[["*_API_KEY"]])
     """Environment variables that callers may set for the functions of a job, as patterns of names such as `*_API_KEY`.
     Empty: all; because some of them make programs run other code, setting one then needs the right `code`."""
-    remote_addresses: tuple[AddressPattern, ...] = Field(default=(), examples=[["grpc+tls://*.features.internal:7443"]])
+    remote_addresses: Listed[AddressPattern] = Field(default=(), examples=[["grpc+tls://*.features.internal:7443"]])
     """Allowed addresses of remote functions, as patterns such as `grpc+tls://*.features.internal:7443`: `*` stands for
     any characters of a host, or any port. Empty: only loopback; because anything may listen there, registering such a
     function then needs the right `code`."""
@@ -368,7 +422,7 @@ class Spark(Section):
     python: str = ""
     """Path of the Python interpreter on Spark's workers, absolute or below their working directory (an archive of
     `leman pack-env`); empty: the path of this one."""
-    pass_env: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_*]+$")], ...] = Field(default=(), examples=[["MODEL_*"]])
+    pass_env: Listed[Annotated[str, Field(pattern=r"^[A-Za-z0-9_*]+$")]] = Field(default=(), examples=[["MODEL_*"]])
     """Further environment variables that functions see besides those that their processes need (docs/security.md), as
     patterns of names; `*`: all except Leman's settings. They come from the executor's environment, on a cluster from
     that of Spark's workers. The default of an embedded system is `*`."""

@@ -167,12 +167,17 @@ def test_any_free_ports_are_different_ones(monkeypatch):
     config.load()
 
 
+#: What a list is, with the example of the setting.
+A_LIST = """: this takes a list, such as '/data,s3://bucket/lakes' or '["/data", "s3://bucket/lakes"]'"""
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("SERVER__DATABASE_ROOTS", "/data", """: this takes JSON, such as '["/data", "s3://bucket/lakes"]'"""),
-        ("SERVER__DATABASE_ROOTS", "", """: this takes JSON, such as '["/data", "s3://bucket/lakes"]'"""),
-        ("SERVER__DATABASE_ROOTS", '"/data"', """: this takes JSON, such as '["/data", "s3://bucket/lakes"]'"""),
+        *(
+            ("SERVER__DATABASE_ROOTS", value, A_LIST)
+            for value in ("", " , ", '"/data"', '{"a": 1}', '["/data"', "[/data]")
+        ),
         ("SERVER__DATABASE_ROOTS", '["/data", 2]', ": item 2: Input should be a valid string, in double quotes"),
         ("SPARK__CONF", "spark.cores.max=2", """: this takes JSON, such as '{"spark.cores.max": "2"}'"""),
         ("SPARK__CONF", '["a"]', """: this takes JSON, such as '{"spark.cores.max": "2"}'"""),
@@ -190,10 +195,12 @@ def test_what_is_wrong_with_a_setting_that_is_json_is_told_with_an_example_and_w
 
 
 def test_two_settings_that_are_no_json_are_both_told(monkeypatch):
-    monkeypatch.setenv("LEMAN_UDF__ALLOW", "sql")
-    monkeypatch.setenv("LEMAN_UDF__ENV_NAMES", "*_API_KEY")
-    with pytest.raises(InvalidArgument, match=r"LEMAN_UDF__ALLOW: .*; LEMAN_UDF__ENV_NAMES: .*"):
+    monkeypatch.setenv("LEMAN_JWT__ROLES", "reader")
+    monkeypatch.setenv("LEMAN_SPARK__CONF", "spark.cores.max=2")
+    monkeypatch.setenv("LEMAN_UDF__ENV_NAMES", "*_API_KEY,*_URL")  # a list need not be JSON
+    with pytest.raises(InvalidArgument, match=r"^LEMAN_JWT__ROLES: .*; LEMAN_SPARK__CONF: ") as caught:
         config.load()
+    assert "ENV_NAMES" not in caught.value.message
 
 
 def test_each_setting_that_is_an_object_or_a_list_has_an_example_that_it_takes(monkeypatch):
@@ -203,7 +210,7 @@ def test_each_setting_that_is_an_object_or_a_list_has_an_example_that_it_takes(m
         try:
             config.load()
         except InvalidArgument as error:
-            example = re.search(r"JSON, such as '(.*)'", error.message)
+            example = re.search(r"such as .*?'([\[{].*)'$", error.message)
             if example is None:
                 assert not isinstance(info.value, dict | tuple), info.env
             else:
@@ -213,7 +220,23 @@ def test_each_setting_that_is_an_object_or_a_list_has_an_example_that_it_takes(m
                 assert json.loads(json.dumps(found)) == json.loads(example[1])
                 told += 1
         monkeypatch.delenv(info.env)
-    assert told == 11
+    assert told == 13
+
+
+@pytest.mark.parametrize("name", ["SERVER__DATABASE_ROOTS", "SERVER__HTTP_ORIGINS", "SERVER__HTTP_HOSTS"])
+@pytest.mark.parametrize("text", ['["https://a", "b"]', "https://a,b", " https://a , b,"])
+def test_each_list_is_json_or_separated_by_commas(monkeypatch, name, text):
+    monkeypatch.setenv(f"LEMAN_{name}", text)
+    assert getattr(config.load().server, name.removeprefix("SERVER__").lower()) == ("https://a", "b")
+
+
+def test_an_empty_list_of_origins_is_none_and_no_roles_are_as_not_set(monkeypatch):
+    monkeypatch.setenv("LEMAN_SERVER__HTTP_ORIGINS", "")
+    monkeypatch.setenv("LEMAN_SERVER__ANONYMOUS_ROLES", "null")
+    monkeypatch.setenv("LEMAN_JWT__ALGORITHMS", "RS256,ES256")
+    settings = config.load()
+    assert (settings.server.http_origins, settings.server.anonymous_roles) == ((), None)
+    assert settings.jwt.algorithms == ("RS256", "ES256")
 
 
 def test_a_wrong_value_is_never_repeated(monkeypatch):

@@ -115,6 +115,10 @@ def test_what_changes_nothing_may_be_asked_for_with_get():
             ("encoding=xml", "BAD_MESSAGE"),
             ("message=%7B", "BAD_MESSAGE"),
             ("base64=1&message=!!!!!", "BAD_MESSAGE"),
+            ("message=%7B%7D&message=%7B%7D", "BAD_MESSAGE"),
+            ("message=%7B%7D&jobId=j1", "BAD_MESSAGE"),
+            ("message=%7B%7D&x", "BAD_MESSAGE"),
+            ("message=%7B%22jobId%22:%22%FF%22%7D", "BAD_MESSAGE"),
             ("compression=gzip", "COMPRESSED"),
         ):
             refused = await curl.ask(f"{GET_JOB}?{query}", b"", {}, method="GET")
@@ -244,6 +248,8 @@ def test_the_token_is_asked_for_as_over_grpc():
         (GET_JOB, b"{}", {"content-type": "application/x-www-form-urlencoded"}, 415, "CONTENT_TYPE"),
         (GET_JOB, b"{}", {"content-type": "text/plain"}, 415, "CONTENT_TYPE"),
         (GET_JOB, b"{}", {"content-type": "json"}, 415, "CONTENT_TYPE"),
+        (GET_JOB, b"{}", {"content-type": "application/json; charset=latin1"}, 415, "CONTENT_TYPE"),
+        (f"{GET_JOB}?jobId=j1", b"{}", JSON, 400, "BAD_MESSAGE"),
         (GET_JOB, b"{}", {}, 415, "CONTENT_TYPE"),
         (GET_JOB, b"{}", CONNECT, 415, "CONTENT_TYPE"),
         (WATCH_JOB, b"{}", JSON, 415, "CONTENT_TYPE"),
@@ -340,6 +346,12 @@ def parsed(kind, content):
         ),
         (jobs_pb2.UpdateJobRequest, '{"updateMask": ["labels"]}', "updateMask"),
         (jobs_pb2.GetJobRequest, '{"jobId": "a", "jobId": "b"}', "jobId"),
+        (jobs_pb2.ListJobsRequest, '{"page_size": 1, "pageSize": 1}', "pageSize"),
+        (
+            jobs_pb2.ListJobsRequest,
+            '{"filter": {"createTimeFrom": null, "create_time_from": null}}',
+            "filter.create_time_from",
+        ),
     ],
 )
 def test_json_that_protobuf_does_not_have_is_refused_with_the_fields_path(kind, content, field):
