@@ -198,6 +198,8 @@ def with_typed_times(text: str, type_of: TypeOf) -> str:
         operand = _compared(text, found, literal, instant=instant is not None)
         kind = type_of(operand) if operand else None
         made = instant if kind is None else _number(said, kind, typed=literal.typed)
+        if made is None and literal.typed:
+            made = _with_seconds(found[literal.first].text, said)
         if made is not None:
             text = text[: found[literal.first].start] + made + text[found[literal.last].end :]
     return text
@@ -315,6 +317,15 @@ def _instant(said: str) -> str | None:
     if match is None or not match["zone"]:
         return None
     return _cast(_moment(match, "", said), pa.timestamp("us", "UTC"), said, typed=True)
+
+
+def _with_seconds(word: str, said: str) -> str | None:
+    """Return `timestamp '2024-06-01 12:00'` with the seconds that Lance needs; None: it has them, or no time of day."""
+    match = _DATE.fullmatch(said)
+    if match is None or len(match["clock"] or "") != len("12:00"):
+        return None
+    fraction = f".{match['fraction']}" if match["fraction"] else ""
+    return f"{word} '{match['date']} {match['clock']}:00{fraction}{match['zone'] or ''}'"
 
 
 def _number(said: str, kind: pa.DataType, *, typed: bool) -> str | None:

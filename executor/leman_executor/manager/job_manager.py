@@ -55,7 +55,7 @@ class Pauses:
             FailedPrecondition: JOB_ENDED – the job has ended; JOB_CANCELLING – it is being cancelled.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
-        run = await self._open_run(path, job_id)
+        run = await self._open_run(path, job_id, "paused")
         if run.status.job.state in _PAUSED:
             return run.status.snapshot()
         if self._supervisor.queue.waits(run.status.job.key):
@@ -72,17 +72,17 @@ class Pauses:
         Raises:
             NotFound, FailedPrecondition, Unavailable: see `pause`.
         """
-        run = await self._open_run(path, job_id)
+        run = await self._open_run(path, job_id, "resumed")
         if run.status.job.state not in _PAUSED:
             return run.status.snapshot()
         await run.status.move(JobState.PENDING)
         return await self._told(path, run)
 
-    async def _open_run(self, path: str, job_id: str) -> JobRun:
+    async def _open_run(self, path: str, job_id: str, to_be: str) -> JobRun:
         await self._takeovers.finish(await self._queries.get(path, job_id))
         job = await self._queries.get(path, job_id)
         if job.state.terminal:
-            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended and cannot be resumed", job_id=job_id)
+            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended and cannot be {to_be}", job_id=job_id)
         run = local_run(self._running, job)
         if run.status.job.state is JobState.CANCELLING:
             raise FailedPrecondition("JOB_CANCELLING", f"Job {job_id} is being cancelled", job_id=job_id)

@@ -373,7 +373,7 @@ def test_expressions_change_no_number_and_no_moment_on_the_way_into_their_column
         "d": "5",
         "l": f"cast('{digits}' as decimal(38, 0))",
         "n": "9223372036854775807",
-        "at": f"timestamp '{noon}'",
+        "at": "timestamp '2024-07-01 12:00'",
         "tz": f"arrow_cast('{noon}', {zone})",
         "day": f"cast(timestamp '{noon}' as date)",
     }

@@ -113,8 +113,10 @@ def test_pause_and_resume_may_be_sent_again_and_refuse_what_has_ended(tmp_path):
         await executor.jobs.cancel(database, job_id)
         cancelled = await until(executor, job_id, JobState.CANCELLED)
         assert cancelled.ended_at
-        for call in (executor.jobs.pause, executor.jobs.resume):
-            assert await refused(call(database, job_id)) == "JOB_ENDED"
+        for call, done in ((executor.jobs.pause, "paused"), (executor.jobs.resume, "resumed")):
+            with pytest.raises(FailedPrecondition, match=f"has ended and cannot be {done}$") as ended:
+                await call(database, job_id)
+            assert ended.value.reason == "JOB_ENDED"
             assert await refused(call(database, "job-0")) == "JOB_NOT_FOUND"
         other = await create(executor)
         await executor.works()
