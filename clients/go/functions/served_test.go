@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var int64s = arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
 
-// served serves for the length of a test; stop ends it and gives what Serve returned.
+// served runs a server during a test; stop ends it and returns the result of Serve.
 func served(t *testing.T, server *Server) (address string, stop func() error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -92,7 +92,7 @@ func rowsOf(values []any) []map[string]any {
 	return rows
 }
 
-// receive gives the next answer, as text: its values, or the type of its error.
+// receive returns the next result as text: its values, or the type of its error.
 func (s *stream) receive() (string, error) {
 	if s.answers == nil {
 		answers, err := flight.NewRecordReader(s.calls)
@@ -109,7 +109,7 @@ func (s *stream) receive() (string, error) {
 	return batch.Column(0).String(), nil
 }
 
-// failed gives the next answer, which is an error.
+// failed returns the next result, which must be an error.
 func (s *stream) failed() failure {
 	s.t.Helper()
 	message, err := s.calls.Recv()

@@ -16,7 +16,7 @@ import (
 // permitted is what may be nil: an option that forces what it is not.
 var permitted = map[string]bool{"ForceOption": true}
 
-// usual gives an argument that a call may be made with.
+// usual returns a valid argument of a type.
 func usual(t *testing.T, wanted reflect.Type) reflect.Value {
 	t.Helper()
 	for _, one := range []any{
@@ -40,7 +40,7 @@ func usual(t *testing.T, wanted reflect.Type) reflect.Value {
 	}
 }
 
-// outcome calls a method, takes the first item of what it lists, and gives its error; what panics is one of those, too.
+// outcome calls a method, reads the first item if it returns a listing, and returns the error. A panic counts as an error.
 func outcome(method reflect.Value, arguments []reflect.Value) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

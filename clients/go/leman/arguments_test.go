@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// second gives the error of a call.
+// second returns the error of a call.
 func second[T any](_ T, err error) error { return err }
 
 func TestWhatCannotBeIsRefusedByItsNameBeforeAnythingIsSent(t *testing.T) {

@@ -111,7 +111,7 @@ func (f *fake) count(name string) int {
 	return len(f.calls[name])
 }
 
-// shown gives the tokens that a call was made with.
+// shown returns the tokens that a call carried.
 func (f *fake) shown(name string) []string {
 	f.lock.Lock()
 	defer f.lock.Unlock()

@@ -15,7 +15,7 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// live gives a database of real services.
+// live returns a database of real services.
 func live(t *testing.T) *Database {
 	t.Helper()
 	endpoint := os.Getenv("LEMAN_ENDPOINT")

@@ -18,7 +18,7 @@ import (
 // atOnce is longer than anything takes that does not hang, however busy the machine.
 const atOnce = 20 * time.Second
 
-// ends gives the error of a call that was made in another goroutine.
+// ends returns the error of a call that was made in another goroutine.
 func ends(t *testing.T, called <-chan error) error {
 	t.Helper()
 	select {
@@ -36,7 +36,7 @@ func calling(call func() error) <-chan error {
 	return called
 }
 
-// stuck gives one token that has run out, and then waits: for its context, or whatever becomes of it for free.
+// stuck supplies one expired token. Later calls block until their context ends or, if free is given, until it has a value.
 func stuck(asked chan<- bool, free <-chan bool) TokenSource {
 	var before atomic.Bool
 	return TokenFunc(func(ctx context.Context) (Token, error) {
