@@ -270,9 +270,7 @@ class BackfillRun:
             check_functions_unchanged(self.status.env, {column: before}, {column: now})
 
     def check_env(self, plan: Plan) -> None:
-        """Check that the functions of the column and of its computed inputs can use the job's environment variables;
-        see `JobRun`.
-        """
+        """Check that functions of the column and its inputs can use the job's environment variables; see `JobRun`."""
         if not self._computes_inputs(plan):
             check_env_usable(self.status.env, [plan.header.udf])
 

@@ -56,9 +56,7 @@ class RetainedReservations:
             await self._keeping.release(self._context.holder, scopes)
 
     async def give_all_back(self, others: Sequence[str]) -> None:
-        """Release all reservations because the job ends early. That includes those that workers may have made in the
-        scopes `others`.
-        """
+        """Release all reservations, and those that workers may have in the scopes `others`, as the job ends early."""
         await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])
 
 

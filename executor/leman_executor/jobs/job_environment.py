@@ -227,9 +227,7 @@ class CheckpointMaintenance(Protocol):
         ...
 
     async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
-        """Compare the files that the plan lists for comparison, until `stop` is set. Store the results for the next
-        plan.
-        """
+        """Compare the files that the plan lists for this, until `stop` is set. Store the results for the next plan."""
         ...
 
     async def write_partial(

@@ -163,9 +163,7 @@ class JobStatus:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The environment variables of the job's functions, which are never shown. Empty once the job has ended
-        here.
-        """
+        """The environment variables of the job's functions, which are never shown; empty after the job has ended."""
         return self._env
 
     def take_env(self, env: Mapping[str, str]) -> None:

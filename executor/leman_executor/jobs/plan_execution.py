@@ -119,9 +119,7 @@ class PartialCommits:
         return self._cadence.never
 
     async def run(self, until: asyncio.Future[None]) -> None:
-        """Commit at intervals, until the plan's own commits are done. If this fails, partial commits end, but the job
-        continues.
-        """
+        """Commit at intervals, until the plan's own commits are done. A failure ends partial commits, not the job."""
         while not (self._cadence.never or until.done()):
             new_rows = sum(part.new_rows for part in self._parts())
             since_last = self._committer.seconds_since_last

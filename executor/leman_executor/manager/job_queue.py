@@ -511,9 +511,7 @@ class JobQueue:
         return forecast.places[key], 0.0 if start is None else max(start, math.ceil(now))
 
     def _forecast_at(self, now: float) -> _Forecast:
-        """Return the forecast. It is renewed after a job has joined or left and, if some durations are known, every
-        second.
-        """
+        """Return the forecast. It is renewed after jobs join or leave and, if any durations are known, each second."""
         forecast = self._forecast
         if forecast is None or (not 0.0 <= now - forecast.made_at < _FORECAST_SECONDS and self._something_is_known):
             turns = self._order.turns_to_come(self._duration)

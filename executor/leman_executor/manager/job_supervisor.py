@@ -163,9 +163,7 @@ class Supervisor:
         return self.queue.join(to_queued_job(job), always=always)
 
     def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        """Start a job's work in the background. For a paused job, `work` is None: it does no work until it is
-        resumed.
-        """
+        """Start a job's work in the background. For a paused job, `work` is None: it has none until it is resumed."""
         task = asyncio.create_task(self._supervise(run, work))
         self._running.tasks[run.status.job.key] = task
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.key, None))
@@ -212,9 +210,7 @@ class Supervisor:
         self.tell_places()
 
     def tell_places(self) -> None:
-        """Send the watchers of waiting jobs their places in the queue. Changes in quick succession are reported
-        together.
-        """
+        """Send the watchers of waiting jobs their places in the queue. Quick successive changes are sent together."""
         self._news = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell_places())
@@ -283,9 +279,7 @@ class Supervisor:
             del runs[key]
 
     async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
-        """Renew the lease until the run is over. If the lease had expired, check in the history whether the job is
-        still this executor's.
-        """
+        """Renew the lease until the run is over. If it had expired, check in the history that the job is still ours."""
         beaten = time.monotonic()
         while not over.is_set():
             await asyncio.sleep(self._leases.lease_seconds / 3)

@@ -290,9 +290,7 @@ class Takeovers:
         return job.state is not JobState.CANCELLING and not self._is_deadly(job)
 
     def _is_deadly(self, job: Job) -> bool:
-        """Return whether too many executors have died while they ran the job. Their deaths while the job was queued or
-        paused do not count.
-        """
+        """Return whether too many executors died while they ran the job (not while it was queued or paused)."""
         if job.state in AT_REST or job.state in _PAUSING:
             return False
         return _deaths(job) >= self._services.settings.executor.job_attempts_max

@@ -60,9 +60,7 @@ class EarlierRows:
     same: Mask
 
     def among(self, wanted: Ids, *, same: bool) -> Ids:
-        """Return, for each wanted row, the view's row id if the row is unchanged (or, if not `same`, if it is
-        rewritten), else -1.
-        """
+        """Return the view's id of each wanted row that is unchanged (if not `same`: rewritten), else -1."""
         at = positions(self.ids, wanted)
         chosen = at >= 0
         chosen[chosen] = self.same[at[chosen]] == same

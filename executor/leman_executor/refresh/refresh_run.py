@@ -415,9 +415,7 @@ class RefreshRun:
 
     @property
     def _done(self) -> JobState:
-        """Return the final state of a finished refresh. Rows to which an earlier refresh gave no value also count as
-        failed.
-        """
+        """Return the final state of a finished refresh. Rows without a value from an earlier one count as failed."""
         failed = self._work.metrics.rows_failed or self._work.failed.total
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 

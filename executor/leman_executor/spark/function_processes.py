@@ -206,9 +206,7 @@ class Caller:
 
 
 def start_pool(prepare: Prepare, warm: Warm) -> Caller:
-    """Fork the pool from this process. The process must have no threads and no user code, because function processes
-    inherit its state.
-    """
+    """Fork the pool from this process, whose state function processes inherit: no threads, no user code."""
     here = os.getpid()
     requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     if os.fork() == 0:

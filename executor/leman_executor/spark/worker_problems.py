@@ -47,9 +47,7 @@ class Capacity:
     sizes: tuple[WorkerSize, ...] = ()
 
     def is_too_small_for(self, cores: int, memory_bytes: int) -> bool:
-        """Return whether each live worker is too small for an executor, even if it is idle. Return False if there are
-        no workers.
-        """
+        """Return whether every live worker is too small for an executor, even if idle; False without workers."""
         return bool(self.sizes) and not any(
             size.cores >= cores and size.memory_bytes >= memory_bytes for size in self.sizes
         )

@@ -71,9 +71,7 @@ class InstalledFile:
         return int(np.count_nonzero(self._settled & self._failed))
 
     def settled(self, covered: RowRange) -> list[Piece]:
-        """Return the rows of a range that need no evaluation. They come in several pieces if one array cannot hold the
-        values.
-        """
+        """Return the rows of a range that need no evaluation. Return several pieces if one array cannot hold them."""
         return self._pieces(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
 
     def failed(self, covered: RowRange) -> Offsets:

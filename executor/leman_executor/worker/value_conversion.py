@@ -328,9 +328,7 @@ def _is_lossless(sort: type, kind: pa.DataType) -> bool:
 
 
 def _may_lose_any(found: abc.Set[type], kind: pa.DataType) -> bool:
-    """Return whether pyarrow might change a value of these types without an error. `kind` must not be nested or a
-    time.
-    """
+    """Return whether pyarrow might change a value of these types without an error. `kind` is not nested, nor a time."""
     if pt.is_integer(kind):
         return not all(sort is type(None) or _is_whole(sort) for sort in found)
     for is_kind, safe in _SAFE:
