@@ -183,7 +183,7 @@ def test_a_column_is_given_another_type(far):
     with pytest.raises(leman.errors.FailedPrecondition) as refused:
         table.retype_column("id", pa.int8())
     assert refused.value.reason == "COMMIT_REFUSED"
-    with pytest.raises(leman.errors.InvalidArgument, match="no column becomes date32"):
+    with pytest.raises(leman.errors.InvalidArgument, match="a column cannot be cast to date32"):
         table.retype_column("id", pa.date32())
     with pytest.raises(leman.errors.InvalidArgument, match="data_type is a pyarrow type"):
         table.retype_column("id", "int32")
