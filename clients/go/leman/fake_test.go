@@ -150,7 +150,7 @@ func unary[Q any, P interface {
 	}
 }
 
-// failing fails so many calls, then serves.
+// failing fails the given number of calls, and then serves.
 func failing(times int, err error, serves handler) handler {
 	var lock sync.Mutex
 	return func(stream grpc.ServerStream) error {

@@ -88,7 +88,7 @@ func passing(ctx context.Context, failed *Error) bool {
 		return false
 	}
 	switch failed.Code {
-	case codes.Unavailable: // of the services; a function server that is away is for the caller to start
+	case codes.Unavailable: // of the services; the caller has to start function servers
 		return failed.Reason != ReasonClosed && failed.Reason != lemanv1.ErrorReason_FUNCTION_UNAVAILABLE.String()
 	case codes.ResourceExhausted:
 		return failed.RetryDelay > 0

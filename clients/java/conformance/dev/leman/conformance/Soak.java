@@ -72,7 +72,7 @@ public final class Soak {
     }
   }
 
-  /** Do round after round, until it is told to rest. */
+  /** Do round after round, until a line says to stop. */
   private void work() {
     try {
       do {

@@ -35,9 +35,12 @@ import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.junit.jupiter.api.Test;
 
-/** Null is told by its name, at each parameter of each public method, before anything is done. */
+/** Each public method refuses null for each parameter, by its name, before it does anything. */
 class ArgumentsTest {
-  /** Where null means for ever, or no message, is refused by {@code connect}, or by Java itself. */
+  /**
+   * Methods that allow null, for no limit or no message, or whose null {@code connect} or Java
+   * itself refuses.
+   */
   private static final Set<String> MAY_BE_NULL =
       Set.of(
           "FunctionDefinition$Kind.valueOf 0",
@@ -71,7 +74,7 @@ class ArgumentsTest {
     assertTrue(tried > 230, tried + " parameters");
   }
 
-  /** One of each class whose methods take something. */
+  /** An object of each class whose methods have parameters. */
   private static List<Object> objects(Served served) {
     Database lake = served.database();
     return List.of(
@@ -100,7 +103,10 @@ class ArgumentsTest {
         ServedFunction.named("a"));
   }
 
-  /** What programs name: all but generated code, what packages share, and records, only told. */
+  /**
+   * The public classes, without generated code, internal packages and records that only results
+   * have.
+   */
   private static List<Class<?>> publicClasses() throws Exception {
     Path classes =
         Path.of(Database.class.getProtectionDomain().getCodeSource().getLocation().toURI());

@@ -46,7 +46,7 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Calls that answer once: which are made again, with what, and what they fail with. */
+/** Calls with a single response: which are retried, with what, and with which errors they fail. */
 @Timeout(30)
 class CallsTest {
   private static final StatusRuntimeException AWAY = refusal(Code.UNAVAILABLE, "DRAINING");
@@ -292,7 +292,7 @@ class CallsTest {
     }
   }
 
-  /** The attempt that has just failed does not are notified, and the next one is not there yet. */
+  /** The first attempt has failed and ignores the cancel, and the second one has not started. */
   @Test
   void aCallThatIsCancelledBetweenTwoAttemptsIsNotMadeAgain() throws Exception {
     Unheard attempts = new Unheard();
@@ -358,7 +358,7 @@ class CallsTest {
     assertEquals(LemanException.CLOSED, LemanException.from(failed).reason());
   }
 
-  /** Begins calls that hear of nothing, and end as the test wants. */
+  /** Starts calls that receive nothing, and end when the test wants. */
   private static final class Unheard implements ClientInterceptor {
     final BlockingQueue<ClientCall.Listener<?>> begun = new LinkedBlockingQueue<>();
 
@@ -374,7 +374,7 @@ class CallsTest {
     }
   }
 
-  /** Describes each table, unless there is a failure left. */
+  /** Describes each table, after the failures that are left. */
   private static final class Catalog extends CatalogServiceGrpc.CatalogServiceImplBase {
     final Queue<StatusRuntimeException> failures = new ArrayDeque<>();
     final List<ListTablesRequest> pages = new ArrayList<>();

@@ -57,7 +57,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What is under way when a client is closed, and what is asked of it later, ends as CLOSED. */
+/** Calls that run when a client is closed, and later calls, end as CLOSED. */
 @Timeout(120)
 class ClosingTest {
   private static final Duration LATER = Duration.ofSeconds(15);
@@ -203,7 +203,7 @@ class ClosingTest {
         assertThrows(ExecutionException.class, () -> call.get(20, TimeUnit.SECONDS)).getCause());
   }
 
-  /** One call of each kind, which all have come to where they are lost. */
+  /** Start a call of each kind, and wait until all have reached the point where they are lost. */
   private List<CompletableFuture<Void>> callsOf(Served served, Lost between) throws Exception {
     Table table = served.database().table("docs");
     table.describe();
@@ -402,7 +402,7 @@ class ClosingTest {
     assertEquals(Status.Code.CANCELLED, told.code());
   }
 
-  /** Lets no call through to the channel before it may. */
+  /** Holds calls back from the channel until they are released. */
   private static final class Held implements ClientInterceptor {
     final CountDownLatch came = new CountDownLatch(1);
     final CountDownLatch free = new CountDownLatch(1);
@@ -416,7 +416,7 @@ class ClosingTest {
     }
   }
 
-  /** From a moment on, a broken channel: its calls never end, and may fail where they begin. */
+  /** From a given moment, a broken channel: its calls never end, and may fail when they start. */
   private static final class Lost implements ClientInterceptor {
     final Semaphore came = new Semaphore(0);
     volatile boolean loses;
@@ -522,7 +522,7 @@ class ClosingTest {
     }
   }
 
-  /** Has two batches; holds back the second one, and answers to uploads, where it is to. */
+  /** Has two batches; can hold back the second one, and the responses to uploads. */
   private final class Tables extends TableServiceGrpc.TableServiceImplBase {
     volatile boolean held;
     StatusRuntimeException failure;

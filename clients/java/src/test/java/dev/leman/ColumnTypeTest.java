@@ -14,7 +14,7 @@ import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
 import org.junit.jupiter.api.Test;
 
-/** How types are named that a column is given. */
+/** The names of types in requests that change a column's type. */
 class ColumnTypeTest {
   @Test
   void plainTypesHaveTheirNames() {

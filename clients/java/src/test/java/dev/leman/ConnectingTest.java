@@ -29,10 +29,10 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Connecting to real sockets, and what is left after that. */
+/** Connects to real sockets, and checks what remains afterwards. */
 @Timeout(60)
 class ConnectingTest {
-  /** Takes connections, and never answers. */
+  /** Accepts connections and never responds. */
   private ServerSocket silent;
 
   @BeforeEach
@@ -147,7 +147,7 @@ class ConnectingTest {
     assertTrue(away.getMessage().startsWith(told), away.getMessage());
   }
 
-  /** Have something told to anyone who connects and says something, until the socket is closed. */
+  /** Send a text to everyone who connects and sends something, until the socket is closed. */
   private static void answering(ServerSocket socket, String told) {
     Thread thread =
         new Thread(
@@ -228,7 +228,7 @@ class ConnectingTest {
     assertTrue(refused.getMessage().contains(told), refused.getMessage());
   }
 
-  /** Names of threads that were not there before. */
+  /** Return the names of threads that are new. */
   private static String threads(Set<Thread> before) {
     return Thread.getAllStackTraces().keySet().stream()
         .filter(thread -> !before.contains(thread))

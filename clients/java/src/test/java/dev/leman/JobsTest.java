@@ -42,7 +42,7 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Jobs that are begun, watched and waited for, over cuts. */
+/** Jobs that are started, watched and waited for, with interrupted streams. */
 @Timeout(30)
 class JobsTest {
   private static final StatusRuntimeException AWAY = refusal(Code.UNAVAILABLE, "DRAINING");
@@ -253,7 +253,7 @@ class JobsTest {
     }
   }
 
-  /** Has a job with five messages; the last one is its end. */
+  /** Has a job with five messages, the last of which is its end. */
   private static final class Executor extends JobServiceGrpc.JobServiceImplBase {
     final Map<Integer, Integer> cuts = new HashMap<>();
     final List<Long> after = new ArrayList<>();

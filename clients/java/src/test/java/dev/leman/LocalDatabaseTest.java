@@ -35,7 +35,7 @@ import org.junit.jupiter.api.io.TempDir;
 class LocalDatabaseTest {
   private static final String LAKE = "/data/lake";
 
-  /** The tokens that calls came with, but those of the first contact. */
+  /** The tokens of calls, without those of the first contact. */
   private final List<String> shown = new CopyOnWriteArrayList<>();
 
   @Test
@@ -97,7 +97,7 @@ class LocalDatabaseTest {
     return folder.resolve("_leman").resolve("service.json");
   }
 
-  /** Services of a folder, which say there where they are; they take the token alone. */
+  /** Start services of a folder, which write their addresses there and accept only the token. */
   private Server ranFor(Path folder, String token, String database) throws IOException {
     CompletableFuture<Integer> port = new CompletableFuture<>();
     Server server =

@@ -32,7 +32,7 @@ import java.util.List;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What keeps a database in order: what is asked, and what is told of it. */
+/** Maintenance of a database: the requests, and the results. */
 @Timeout(30)
 class MaintenanceTest {
   @Test
@@ -81,7 +81,7 @@ class MaintenanceTest {
     }
   }
 
-  /** Answers with what was asked. */
+  /** Responds with the request. */
   private static final class Commits extends CommitServiceGrpc.CommitServiceImplBase {
     final List<String> tokens = new ArrayList<>();
 

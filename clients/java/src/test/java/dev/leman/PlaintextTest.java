@@ -22,7 +22,7 @@ import java.util.List;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** Where a token goes without TLS. */
+/** Where a token may be sent without TLS. */
 class PlaintextTest {
   private static final Duration SECOND = Duration.ofSeconds(1);
   private static final Path VECTORS = Path.of("../../tests/conformance/vectors/addresses.json");

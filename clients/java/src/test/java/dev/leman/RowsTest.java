@@ -54,7 +54,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.function.Executable;
 
-/** Rows in and out, over cuts; no memory of Arrow is left behind. */
+/** Reading and sending rows, with interrupted streams; no memory of Arrow is leaked. */
 @Timeout(30)
 class RowsTest {
   private static final int ROWS = 100;
@@ -257,7 +257,7 @@ class RowsTest {
     assertTrue(refused.getMessage().contains(told), refused.getMessage());
   }
 
-  /** Tells its schema, and has nothing in it. */
+  /** Has a schema, but no rows. */
   private static final class Broken extends VectorSchemaRoot {
     Broken() {
       super(List.of());
@@ -349,7 +349,8 @@ class RowsTest {
   }
 
   /**
-   * A table of a hundred numbers, whose answers have 64 bytes each and end early where they are to.
+   * A table of a hundred numbers, in messages of 64 bytes, whose streams are interrupted on
+   * request.
    */
   private final class Tables extends TableServiceGrpc.TableServiceImplBase {
     final Queue<Integer> cuts = new ArrayDeque<>();

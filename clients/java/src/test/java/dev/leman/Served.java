@@ -22,13 +22,13 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** Services in this process, and a client of them. */
+/** Services in this process, with a client of them. */
 final class Served implements AutoCloseable {
   private final Server server;
   final Connections connections;
   final LemanClient client;
 
-  /** The tokens that calls came with, in order; empty: none. */
+  /** The tokens of calls, in order; empty strings for calls without one. */
   final List<String> tokens = new CopyOnWriteArrayList<>();
 
   Served(Tokens given, Duration patience, BindableService... services) throws IOException {
@@ -62,7 +62,7 @@ final class Served implements AutoCloseable {
     return new Served(Tokens.fixed(""), Duration.ofSeconds(20), services);
   }
 
-  /** With something between the client and its channel. */
+  /** Serve with an interceptor between the client and its channel. */
   static Served behind(ClientInterceptor between, BindableService... services) throws IOException {
     return new Served(List.of(between), Tokens.fixed(""), Duration.ofSeconds(20), services);
   }
@@ -71,7 +71,7 @@ final class Served implements AutoCloseable {
     return client.database("lake");
   }
 
-  /** What the services answer where they refuse. */
+  /** Make the error with which services refuse a call. */
   static StatusRuntimeException refusal(Code code, String reason) {
     return StatusProto.toStatusRuntimeException(
         com.google.rpc.Status.newBuilder()

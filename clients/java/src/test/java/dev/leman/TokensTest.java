@@ -27,7 +27,7 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Sources of tokens that take their time: calls wait for them no longer than they may. */
+/** Slow token sources: calls wait for them no longer than their deadlines. */
 @Timeout(60)
 class TokensTest {
   private static final Duration LONG = Duration.ofSeconds(20);
@@ -76,7 +76,7 @@ class TokensTest {
     }
   }
 
-  /** What an upload of a stub ends with. */
+  /** Return the error of an upload with a stub. */
   private static LemanException sent(Served served) throws InterruptedException {
     CompletableFuture<Void> end = new CompletableFuture<>();
     TableServiceGrpc.newStub(served.client.channel())

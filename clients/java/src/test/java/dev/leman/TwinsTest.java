@@ -16,7 +16,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
 import org.junit.jupiter.api.Test;
 
-/** A call that answers once exists twice: one form waits, the other one gives a future. */
+/** Each call with a single response exists twice: one method waits, the other returns a future. */
 class TwinsTest {
   private static final List<Class<?>> CALLING =
       List.of(
@@ -28,11 +28,11 @@ class TwinsTest {
           View.class,
           JobHandle.class);
 
-  /** What answers more than once, and exists as an iterator or a publisher. */
+  /** Results with several items, which exist as iterators and as publishers. */
   private static final Set<Class<?>> STREAMS =
       Set.of(Pages.class, Rows.class, JobWatch.class, Verification.class, Flow.Publisher.class);
 
-  /** What calls nothing. */
+  /** Methods that make no call. */
   private static final Set<String> NO_CALLS =
       Set.of(
           "Database.job",

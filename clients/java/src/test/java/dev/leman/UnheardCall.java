@@ -2,7 +2,7 @@ package dev.leman;
 
 import io.grpc.ClientCall;
 
-/** A call of a broken channel: whatever it is told, nothing comes of it. */
+/** A call on a broken channel, which does nothing. */
 abstract class UnheardCall<Q, A> extends ClientCall<Q, A> {
   @Override
   public void request(int messages) {}

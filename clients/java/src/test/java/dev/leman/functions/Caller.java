@@ -31,7 +31,7 @@ import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-/** A stream to a function server: messages as they go over the wire. */
+/** A stream to a function server, with its raw messages. */
 final class Caller implements ClientResponseObserver<FlightData, FlightData>, AutoCloseable {
   static final ArrowType INT64 = new ArrowType.Int(64, true);
   private static final Schema NUMBERS = new Schema(List.of(Field.nullable("n", INT64)));
@@ -54,7 +54,9 @@ final class Caller implements ClientResponseObserver<FlightData, FlightData>, Au
     return this;
   }
 
-  /** Open a stream of numbers to a function of version 1, and wait for the schema of answers. */
+  /**
+   * Open a stream of numbers to version 1 of a function, and wait for the schema of the results.
+   */
   Caller open(String function) throws InterruptedException {
     open();
     calls.onNext(
@@ -111,19 +113,19 @@ final class Caller implements ClientResponseObserver<FlightData, FlightData>, Au
     calls.cancel("gone", null);
   }
 
-  /** The next message, or the status that the stream ends with. */
+  /** Return the next message, or the status with which the stream ends. */
   Object next() throws InterruptedException {
     Object told = answers.poll(20, TimeUnit.SECONDS);
     return told == null ? "silence" : told;
   }
 
-  /** The next message, which is what went wrong. */
+  /** Return the next message, which must be an error. */
   String failed() throws InterruptedException {
     FlightData message = (FlightData) next();
     return message.getDataHeader().isEmpty() ? message.getAppMetadata().toStringUtf8() : "values";
   }
 
-  /** The next message, which is numbers. */
+  /** Return the next message, which must be numbers. */
   List<Long> values() throws InterruptedException, IOException {
     Inbox read = new Inbox(more -> {});
     read.put(schema);

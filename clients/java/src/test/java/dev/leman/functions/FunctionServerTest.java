@@ -316,7 +316,7 @@ class FunctionServerTest {
         assertTrue(System.nanoTime() < deadline, "the certificate of before is shown and believed");
         Thread.onSpinWait();
       }
-      while (!answers(server, shown)) { // each of the two looks at its files in its own time
+      while (!answers(server, shown)) { // each side rereads its files at its own time
         assertTrue(System.nanoTime() < deadline, "the new certificate is not believed");
         Thread.onSpinWait();
       }
@@ -333,7 +333,7 @@ class FunctionServerTest {
     }
   }
 
-  /** Write a certificate that signs itself, and its key. */
+  /** Write a self-signed certificate and its key. */
   private static void sign(Path cert, Path key) throws Exception {
     Path store = cert.resolveSibling(UUID.randomUUID() + ".p12");
     String command =
