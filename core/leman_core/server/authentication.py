@@ -1,7 +1,7 @@
 """Authenticate callers by token, JWT or client certificate (mTLS).
 
-A file of tokens is reloaded when it changes. A name may have several tokens, so that an old and a new one can both be
-valid for some time:
+A file of tokens is reloaded when it changes. A caller's name may have several tokens, so that an old and a new one can
+both be valid for some time:
 
     [[token]]
     name = "nightly"
@@ -57,7 +57,7 @@ from leman_core.server.callers import (
 )
 from leman_core.settings import Grant, Jwt, Settings, Token
 
-#: Prefixes of names in the settings → gRPC's names for them.
+#: Prefixes of certificates' names in the settings, with gRPC's names for those properties.
 _PROPERTIES = {
     "CN": "x509_common_name",
     "DNS": "peer_dns",
@@ -70,7 +70,7 @@ class Certificates:
     """Finds callers by their client certificates, which TLS has verified.
 
     Args:
-        roles: Roles by names of certificates such as `DNS:etl.example`.
+        roles: The roles of callers, by a name in their certificates such as `DNS:etl.example`.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -84,7 +84,7 @@ class Certificates:
                 known = ", ".join(f"{kind}:" for kind in _PROPERTIES)
                 raise InvalidArgument(
                     "BAD_SETTING",
-                    f"LEMAN_SERVER__TLS_CLIENT_ROLES: '{name}' is no name of a certificate; they begin with {known}",
+                    f"LEMAN_SERVER__TLS_CLIENT_ROLES: '{name}' is not a name in a certificate: begin it with {known}",
                 )
             self._roles[_PROPERTIES[kind], value] = tuple(given)
 
@@ -103,10 +103,10 @@ class Certificates:
         return make_caller(known[0][1], "certificate", (role for name in known for role in self._roles[name]))
 
 
-#: Keys are not read again within this time, whatever tokens arrive.
+#: Keys are not read again within this time, even if unknown ones are needed.
 _PAUSE_SECONDS = 30.0
 _LARGEST_ANSWER = 1 << 20
-#: The public fields of a JWK; private ones are ignored.
+#: The public fields of a JWK. Private ones are ignored.
 _PUBLIC = ("kty", "crv", "x", "y", "n", "e")
 _KINDS = ("RSA", "EC", "OKP")
 _DISCOVERY = "/.well-known/openid-configuration"
@@ -116,10 +116,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A public key, with the facts that say which tokens it may verify."""
+    """A public key, and the properties that decide which tokens it may verify."""
 
     kid: str | None
-    #: The only algorithm of the key; empty: any that fits its kind.
+    #: The only algorithm of the key; empty if it may be any for a key of its kind.
     algorithm: str
     kind: str
     key: Any
@@ -151,14 +151,14 @@ class SigningKeys:
         self._tried = -_PAUSE_SECONDS
         self._read = False
         self._lock = asyncio.Lock()
-        if settings.jwks and "://" not in settings.jwks:  # a file is there from the start
+        if settings.jwks and "://" not in settings.jwks:  # a file has to exist from the start
             self._keep(self._from_file())
 
     async def matching(self, kid: str | None, algorithm: str) -> list[SigningKey]:
         """Return the keys that may have signed a token with this header.
 
         Raises:
-            Unavailable: KEYS_UNAVAILABLE – the issuer's keys were never read.
+            Unavailable: KEYS_UNAVAILABLE – the issuer's keys have never been read.
         """
         age = time.monotonic() - self._tried
         if not self._read or (age >= self._settings.refresh_seconds and age >= _PAUSE_SECONDS):
@@ -181,7 +181,7 @@ class SigningKeys:
                 try:
                     self._keep(await asyncio.to_thread(self._load))
                 except (OSError, ValueError, HTTPException, jwt.PyJWTError) as error:
-                    _log.error("public keys of the JWT issuer are not read", error=f"{type(error).__name__}: {error}")
+                    _log.error("public keys of the JWT issuer not read", error=f"{type(error).__name__}: {error}")
         if not self._read:
             raise Unavailable(
                 "KEYS_UNAVAILABLE",
@@ -237,19 +237,19 @@ def _check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return url
-    raise ValueError(f"'{url}' is no https URL: others could send other keys in its place")
+    raise ValueError(f"'{url}' is not an https URL, so others could replace its keys in transit: use https")
 
 
 def _keys_in(content: Any) -> tuple[SigningKey, ...]:
-    """Return the public signature keys of a JWK set; other keys are left out."""
+    """Return the public signature keys of a JWK set, without its other keys."""
     listed = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(listed, list):
-        raise ValueError("no JWK set: it has no list of keys")
+        raise ValueError("it is not a JWK set: it has no list of keys")
     keys = []
     for entry in listed:
         if not isinstance(entry, dict) or entry.get("kty") not in _KINDS or entry.get("use", "sig") != "sig":
             continue
-        with contextlib.suppress(jwt.PyJWTError):  # a curve that signs nothing
+        with contextlib.suppress(jwt.PyJWTError):  # such as a curve that is not for signatures
             public = jwt.PyJWK({name: value for name, value in entry.items() if name in _PUBLIC})
             keys.append(SigningKey(entry.get("kid"), entry.get("alg", ""), entry["kty"], public.key))
     if not keys:
@@ -261,7 +261,8 @@ def _kind_of(algorithm: str) -> str:
     return {"ES": "EC", "Ed": "OKP"}.get(algorithm[:2], "RSA")
 
 
-#: How long a verified token is trusted without verifying it again, so that a withdrawn key soon stops working.
+#: How long a verified token is trusted before it is verified again. It is short, so that a withdrawn key soon stops
+#: working.
 _TRUST_SECONDS = 60.0
 _MOST_REMEMBERED = 10_000
 _LONGEST_NAME = 128
@@ -278,7 +279,7 @@ class JwtTokens:
         if not settings.audience:
             raise InvalidArgument(
                 "BAD_SETTING",
-                "LEMAN_JWT__AUDIENCE is empty: without it what the issuer made for any other service would hold here",
+                "LEMAN_JWT__AUDIENCE is empty, so the issuer's tokens for other services would be valid here: set it",
             )
         self._settings = settings
         self._keys = SigningKeys(settings)
@@ -310,7 +311,7 @@ class JwtTokens:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise _invalid("it is no JWT") from None
+            raise _invalid("it is not a JWT") from None
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms:
             raise _invalid("this service does not accept the algorithm of its signature")
@@ -339,11 +340,11 @@ class JwtTokens:
         except jwt.InvalidAudienceError:
             raise _invalid("it is for another audience") from None
         except jwt.InvalidIssuerError:
-            raise _invalid("it is of another issuer") from None
+            raise _invalid("it is from another issuer") from None
         except jwt.ImmatureSignatureError:
             raise _invalid("it is not valid yet") from None
         except (jwt.PyJWTError, TypeError, ValueError):
-            raise _invalid("a required claim is missing, or it is damaged") from None
+            raise _invalid("it is damaged, or a required claim is missing") from None
         return claims
 
     def _caller(self, claims: Mapping[str, Any]) -> Caller:
@@ -357,7 +358,7 @@ class JwtTokens:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return the claim with this name, which may contain dots; else the one at this path of names joined by dots."""
+    """Return the claim with the name `path`, or else the one at that path of names joined by dots."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -377,7 +378,7 @@ def _invalid(why: str) -> Unauthenticated:
 
 
 _LOOK_SECONDS = 1.0
-#: The shortest token that is accepted if other machines can reach the server.
+#: The fewest characters of a token if other machines can reach the server.
 SHORTEST_TOKEN = 16
 
 
@@ -408,8 +409,8 @@ class _Content(BaseModel):
 class TokenFile:
     """The tokens in a file.
 
-    A change is noticed within a second, and at once if an unknown token arrives. If the file is gone or invalid, the
-    tokens stay as they were, and the log has an error.
+    A change is noticed within a second, and at once if an unknown token arrives. If the file becomes unreadable or
+    invalid, the tokens stay as they were, and the log reports an error.
 
     Raises:
         InvalidArgument: BAD_SETTING – the file cannot be read at the start.
@@ -459,11 +460,11 @@ class TokenFile:
         except (OSError, UnicodeDecodeError) as error:
             raise self._bad(f"cannot be read: {type(error).__name__}") from None
         except tomllib.TOMLDecodeError as error:
-            raise self._bad(f"is no TOML: {error}") from None
+            raise self._bad(f"is not TOML: {error}") from None
         except ValidationError as error:
             wrong = error.errors(include_input=False, include_context=False)
             listed = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in wrong)
-            raise self._bad(f"is wrong: {listed}") from None
+            raise self._bad(f"is invalid: {listed}") from None
         known: dict[bytes, KnownToken] = {}
         for entry in content.token:
             digest = self._digest(entry)
@@ -475,11 +476,11 @@ class TokenFile:
     def _digest(self, entry: _Entry) -> bytes:
         token = entry.token.get_secret_value()
         if bool(token) == bool(entry.sha256):
-            raise self._bad(f"gives for '{entry.name}' not one of token and sha256")
+            raise self._bad(f"needs exactly one of token and sha256 for '{entry.name}'")
         if entry.sha256:
             return bytes.fromhex(entry.sha256)
         if len(token) < SHORTEST_TOKEN:
-            raise self._bad(f"gives for '{entry.name}' a token of less than {SHORTEST_TOKEN} characters")
+            raise self._bad(f"has a token of less than {SHORTEST_TOKEN} characters for '{entry.name}'")
         return hashlib.sha256(token.encode()).digest()
 
     def _bad(self, problem: str) -> InvalidArgument:
@@ -493,7 +494,7 @@ def _seconds(end: datetime.datetime | None) -> float:
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Metadata: TypeAlias = Mapping[str, str | bytes]
 
-#: The token in the settings may do everything.
+#: The roles of the token in the settings.
 _EVERYTHING = ("admin", CODE, SERVICE)
 _DOTS_OF_A_JWT = 2
 
@@ -501,7 +502,7 @@ _DOTS_OF_A_JWT = 2
 class Authenticator:
     """Identify callers by their tokens, or by the certificates of their connections.
 
-    Tokens are looked up by digest. So the time of a lookup does not reveal how much of a guessed token is right.
+    Tokens are looked up by digest, so the time of a lookup does not reveal how much of a guessed token is right.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -527,7 +528,9 @@ class Authenticator:
         """Return the caller of a call. A token takes precedence over a certificate.
 
         Args:
-            basic: As `bearer_token`.
+            metadata: The call's metadata.
+            context: The call's gRPC context.
+            basic: See `bearer_token`.
 
         Raises:
             Unauthenticated: TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED.
@@ -581,6 +584,7 @@ def bearer_token(given: str | bytes | None, *, basic: bool = False) -> bytes | N
     """Return the token in a header, or None. The scheme's case does not matter (RFC 9110, 11.1).
 
     Args:
+        given: The value of the header `authorization`.
         basic: Whether the token may also be the password of the scheme Basic, with any user.
     """
     raw = given if isinstance(given, bytes) else (given or "").encode()
@@ -592,7 +596,7 @@ def bearer_token(given: str | bytes | None, *, basic: bool = False) -> bytes | N
 
 
 def _password(credentials: bytes) -> bytes:
-    """Return the password of RFC 7617; some clients leave out the padding."""
+    """Return the password in Basic credentials (RFC 7617), whose base64 may lack its padding."""
     bare = credentials.rstrip(b"=")
     try:
         decoded = base64.b64decode(bare + b"=" * (-len(bare) % 4), validate=True)

@@ -1,9 +1,8 @@
 """Channels from one service to another: token, TLS, keepalive, message size, retries, and errors that name the peer.
 
 If a peer cannot be reached, gRPC lets calls wait and then ends them as DEADLINE_EXCEEDED without naming the peer. So
-`PeerLink` follows the state of the channel. A call that waits without success ends as PEER_UNAVAILABLE with the peer's
-address and the setting that names it. The log has one line for each outage. A channel over TLS picks up renewed files
-with its next call."""
+`PeerLink` follows the state of the channel. A call that cannot reach the peer in time ends as PEER_UNAVAILABLE, with
+the peer's address and the setting that has it. The log has one line for each outage. If TLS files are renewed, the next call uses them."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ _AGAIN_SECONDS = 1.0
 async def follow_health(channel: grpc.aio.Channel, services: Sequence[str], checks: health.aio.HealthServicer) -> None:
     """Copy the health of the peer's services to `checks` until cancelled: NOT_SERVING while the peer is unreachable.
 
-    The watch ends as soon as the peer begins to drain, so that the peer need not wait for this call.
+    The call to the peer ends as soon as the peer begins to drain, so that the peer need not wait for it.
     """
     stub: Any = health_pb2_grpc.HealthStub(channel)
     for service in services:
@@ -70,15 +69,15 @@ async def follow_health(channel: grpc.aio.Channel, services: Sequence[str], chec
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-#: How long calls wait for a peer that was never reached since this service started: its address may be wrong.
+#: How long calls wait for a peer that has not been reached since this service started, as its address may be wrong.
 NEVER_REACHED_SECONDS = 15.0
 _PROBE = "/grpc.health.v1.Health/Check"
 _PROBE_SECONDS = 2.0
-#: gRPC's words for a failed handshake, and for a certificate with another name.
+#: gRPC's errors for a failed handshake, and for a certificate with another name.
 _TLS_FAULT = re.compile(r"SSL_ERROR_SSL|CERTIFICATE|Peer name|Hostname verification|Cannot check peer", re.IGNORECASE)
 _HANGS_UP = "Socket closed"
 _CUT_BY_A_PROXY = "RST_STREAM"
-#: gRPC's codes for a connection that cannot be made, or breaks.
+#: gRPC's codes for a connection that cannot be established, or breaks.
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _READY, _FAILING = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
@@ -89,6 +88,7 @@ class PeerLink:
     """Knows whether one peer can be reached, and translates the errors of calls to it, for one event loop.
 
     Args:
+        settings: The settings of this service.
         name: The name of the peer, such as `commit_coordinator`.
     """
 
@@ -105,7 +105,7 @@ class PeerLink:
         self._is_away = self._refuses = False
 
     def use(self, channel: grpc.aio.Channel) -> grpc.aio.Channel:
-        """Follow this channel instead of the earlier one, from the next call on, and return it."""
+        """Follow this channel instead of an earlier one, from the next call on. Return the channel."""
         self._channel, self._is_followed = channel, False
         return channel
 
@@ -134,12 +134,13 @@ class PeerLink:
             _log.info("a peer is reached again", peer=self.name, address=self.address)
 
     async def translate(self, error: grpc.aio.AioRpcError, seconds: float | None) -> grpc.aio.AioRpcError:
-        """Return the error to raise for a failed call: the peer's own, or else one that names the peer.
+        """Return the error to raise for a failed call: the peer's own one, or one that names the peer.
 
-        If the peer refuses the token, this service is set up wrongly: the token is its own, not that of its caller.
+        If the peer refuses the token, the error is about a setting of this service, whose token it is.
 
         Args:
-            seconds: The deadline of the call.
+            error: The error of the call.
+            seconds: The timeout of the call.
         """
         code, said = error.code(), error.details() or ""
         refusal = self._refusal(error)
@@ -156,25 +157,25 @@ class PeerLink:
         return error
 
     def broken(self, said: str, here: str = "") -> LemanError:
-        """Return the error for a call whose connection broke or could not be made.
+        """Return the error for a call whose connection broke or could not be established.
 
         Args:
-            said: gRPC's description.
+            said: gRPC's description of the error.
             here: The service that calls.
         """
         if _TLS_FAULT.search(said):
             return self._distrusted(said, here)
         self.note_away(said)
         return self._unavailable(
-            f"{self._named(here)} cannot be reached, or went away: {said}. Whether it has done what was asked is not "
-            "known: send the call again"
+            f"{self._named(here)} cannot be reached, or went away: {said}. It may have executed the call or not: retry "
+            "the call"
         )
 
     def _begin_following(self) -> None:
         if self._channel is None or self._is_followed:
             return
         self._is_followed = True
-        # a context of its own, so that log lines do not carry the first request's id
+        # in a new context, so that log lines do not have the first request's id
         following = asyncio.create_task(self._follow(self._channel), context=Context())
         self._tasks.add(following)
         following.add_done_callback(self._tasks.discard)
@@ -200,7 +201,7 @@ class PeerLink:
             )
 
     async def _fault(self) -> str:
-        """Return why the peer cannot be reached, in gRPC's words; empty if it can."""
+        """Return gRPC's description of why the peer cannot be reached; empty if it can."""
         if self._channel is None or self._channel.get_state() is _READY:
             return ""
         probe: Any = self._channel.unary_unary(_PROBE)
@@ -213,13 +214,13 @@ class PeerLink:
         return ""
 
     def _refusal(self, error: grpc.aio.AioRpcError) -> LemanError | None:
-        """Return the error for a call that the peer refuses to accept from this service; None for any other failure."""
+        """Return the error for a call that the peer does not accept from this service; None for any other failure."""
         code, said = error.code(), status.error_from_rpc(error)
         unknown = said.reason == CALL_NOT_OFFERED or not is_peer_error(error)
         if code is grpc.StatusCode.UNIMPLEMENTED and unknown:
             why = (
-                f"what answers at {self.address} ({self.setting}) does not have the calls of the {self.name}: it is "
-                f"another service, or one of another release; set {self.setting} to the {self.name}'s address"
+                f"the service at {self.address} ({self.setting}) does not have the calls of the {self.name}: it is "
+                f"another service, or of another release. Set {self.setting} to the {self.name}'s address"
             )
             return self._refused(why, self.setting, "WRONG_PEER")
         of_its_role = said.reason == "ROLE_REQUIRED" or not is_peer_error(error)
@@ -228,8 +229,8 @@ class PeerLink:
         ):
             return None
         return self._refused(
-            f"{self._named()} refuses {self._shown}: {said.message}. Set LEMAN_PEERS__TOKEN here to a token of that "
-            "service with the role service",
+            f"{self._named()} refuses {self._shown}: {said.message}. Set LEMAN_PEERS__TOKEN here to a token that it "
+            "accepts and to which it gives the role `service`",
             "LEMAN_PEERS__TOKEN",
         )
 
@@ -248,7 +249,7 @@ class PeerLink:
             return self._distrusted(fault)
         error = self._unavailable(
             f"{self._named()} was not reached since this service started: {fault or 'it answers only now'}"
-            f"{self._hint(fault)}. Start it, or correct {self.setting} here, then send the call again"
+            f"{self._hint(fault)}. Start it, or correct {self.setting} here, then retry the call"
         )
         error.facts[NEVER_REACHED] = "true"
         return error
@@ -257,15 +258,15 @@ class PeerLink:
         if _TLS_FAULT.search(fault):
             return self._distrusted(fault)
         return self._unavailable(
-            f"{self._named()} cannot be reached, and was not within {_span(seconds)}: {fault}{self._hint(fault)}. "
-            "Whether it has done what was asked before it went away is not known: send the call again once it is back"
+            f"{self._named()} could not be reached within {_span(seconds)}: {fault}{self._hint(fault)}. "
+            "It may have executed the call before it went away or not: retry the call when it is back"
         )
 
     def _distrusted(self, fault: str, here: str = "") -> LemanError:
         return self._refused(
-            f"{self._named(here)} and this service cannot agree on TLS: {fault}. LEMAN_PEERS__TLS_CA here has to have "
-            "the authority of the peer's certificate, which has to be for that host; where the peer speaks no TLS, "
-            "leave it empty",
+            f"{self._named(here)} and this service cannot agree on TLS: {fault}. Set LEMAN_PEERS__TLS_CA here to the "
+            "authority of the peer's certificate, which has to be for that host. If the peer does not speak TLS, leave "
+            "it empty",
             "LEMAN_PEERS__TLS_CA",
         )
 
@@ -274,15 +275,16 @@ class PeerLink:
         if _HANGS_UP not in fault:
             return ""
         if not self._trusts:
-            return " (it hangs up: where it speaks TLS, set LEMAN_PEERS__TLS_CA here)"
+            return " (it closes the connection: if it speaks TLS, set LEMAN_PEERS__TLS_CA here)"
         return (
-            " (it hangs up: where it asks for a certificate, LEMAN_PEERS__TLS_CERT here has to be one that it believes)"
+            " (it closes the connection: if it asks for a certificate, set LEMAN_PEERS__TLS_CERT here to one that it "
+            "accepts)"
         )
 
     def _slow(self, seconds: float | None) -> LemanError:
         return self._unavailable(
-            f"{self._named()} has not answered within {_span(seconds)} (LEMAN_PEERS__TIMEOUT_SECONDS); whether it has "
-            "done what was asked is not known: send the call again"
+            f"{self._named()} has not answered within {_span(seconds)} (LEMAN_PEERS__TIMEOUT_SECONDS). It may have "
+            "executed the call or not: retry the call"
         )
 
     def _unavailable(self, message: str) -> LemanError:
@@ -293,7 +295,7 @@ class PeerLink:
 
 
 def as_rpc_error(error: LemanError) -> grpc.aio.AioRpcError:
-    """Return a Leman error as the AioRpcError that a call to a peer would raise."""
+    """Convert a Leman error to the AioRpcError that a call to a peer would raise."""
     trailers = grpc.aio.Metadata(*status.trailers_of(error))
     return grpc.aio.AioRpcError(status.code_of(error), grpc.aio.Metadata(), trailers, error.message)
 
@@ -309,7 +311,7 @@ def is_peer_error(error: grpc.aio.AioRpcError) -> bool:
 
 
 def _shown(settings: Settings) -> str:
-    """Return in words which credentials this service shows to peers."""
+    """Return a text that names the credentials which this service shows to peers."""
     peers = settings.peers
     if peers.token.get_secret_value():
         return "the LEMAN_PEERS__TOKEN of this service"
@@ -322,16 +324,16 @@ def _span(seconds: float | None) -> str:
     return "its deadline" if seconds is None else f"{seconds:g} s"
 
 
-#: How long calls on an old channel may run after files were renewed; then the next renewal ends them.
+#: How long calls may run on an old channel after files were renewed. The next renewal ends older ones.
 _GRACE_SECONDS = 3600.0
 
 
 class RenewedChannel(grpc.aio.Channel):
-    """A channel that is reopened when its files are renewed; running calls stay on their old channel.
+    """A channel that is reopened when its files are renewed. Running calls stay on the old channel.
 
     Args:
         files: The certificate files to watch.
-        opened: Opens a channel with the contents of files.
+        opened: A function that opens a channel, given the contents of the files.
     """
 
     def __init__(self, files: TlsFiles, opened: Callable[[Pem], grpc.aio.Channel]) -> None:
@@ -339,7 +341,7 @@ class RenewedChannel(grpc.aio.Channel):
         self._opened = opened
         self._shown = files.current()
         self._channel = opened(self._shown)
-        #: Old channels, and when the last call began on them.
+        #: Old channels, each with the time at which its last call began.
         self._left: deque[tuple[float, grpc.aio.Channel]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -409,11 +411,11 @@ Details = grpc.aio.ClientCallDetails
 
 
 def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
-    """Return a channel to `planner`, `executor` or `commit_coordinator`, on the event loop that will use it.
+    """Return a channel to `planner`, `executor` or `commit_coordinator`. Call it on the event loop that will use it.
 
-    Calls carry the peers' token and the current request id. Their timeout is `peers.timeout_seconds` unless the call
-    gives one. A call that may be retried waits that long for a peer that cannot be reached. Errors that the peer did
-    not send name the peer.
+    Calls carry the token for peers and the current request id. Their timeout is `peers.timeout_seconds` unless a call
+    has its own. A call that may be retried waits that long for a peer that cannot be reached. Errors that do not come
+    from the peer name it.
 
     Raises:
         FailedPrecondition: PEER_NOT_SET.
@@ -432,14 +434,14 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
 def open_for_forwarding(settings: Settings, name: str) -> grpc.aio.Channel:
     """Return a channel for forwarding calls to a peer whose address is set.
 
-    The calls carry the metadata of their original callers. A call that reached the peer is not retried here: the
-    original caller may do so.
+    Calls have the metadata of their original callers. A call that reached the peer is not retried here, because the
+    original caller can retry it.
     """
     return open_to(settings, getattr(settings.peers, name))
 
 
 def open_to(settings: Settings, address: str) -> grpc.aio.Channel:
-    """Return a channel as `open_for_forwarding` does, to a peer at this address."""
+    """Return a channel like that of `open_for_forwarding`, to a peer at this address."""
     return _open(settings, address, [])
 
 
@@ -450,7 +452,7 @@ def _open(
     interceptors: list[grpc.aio.ClientInterceptor] | None = None,
     used: Callable[[grpc.aio.Channel], grpc.aio.Channel] = lambda channel: channel,
 ) -> grpc.aio.Channel:
-    """Open a channel. `used` is called with each channel that is opened, including those after files were renewed."""
+    """Open a channel. `used` gets each channel that is opened, also those after files were renewed."""
     options = [*_options(settings), *more, *proxy_options(address)]
     files = _files(settings)
     if files is None:
@@ -464,9 +466,9 @@ def _open(
 
 
 def service_config() -> str:
-    """Return gRPC's service config, by which repeatable calls wait for a peer that cannot be reached, and are retried.
+    """Return gRPC's service config, with which repeatable calls are retried, and wait for a peer that is unreachable.
 
-    Calls that change something are repeatable too, as services fill in a request id wherever there is a field for it.
+    Calls that change something are repeatable, too, because services set the request id of each request that has one.
     """
     services = (*public_services().values(), *internal_services().values())
     names = [
@@ -487,7 +489,7 @@ class _PeerCalls:
         self._timeout = timeout_seconds
 
     def completed(self, details: Details) -> Details:
-        """Return a call's details with token, request id, trace and deadline."""
+        """Return a call's details with token, request id, trace and timeout added."""
         metadata = grpc.aio.Metadata(*(details.metadata or ()))
         if self._token:
             metadata.add("authorization", f"Bearer {self._token}")
@@ -552,10 +554,10 @@ class _Streaming(grpc.aio.UnaryStreamClientInterceptor):
 
 
 def check_peer_files(peers: Peers) -> None:
-    """Raise InvalidArgument (BAD_SETTING) if the TLS files for calls to peers do not go together."""
+    """Raise InvalidArgument (BAD_SETTING) if one of the TLS files for calls to peers is set without the others."""
     if bool(peers.tls_cert) != bool(peers.tls_key) or (peers.tls_cert and not peers.tls_ca):
         raise InvalidArgument(
-            "BAD_SETTING", "LEMAN_PEERS__TLS_CERT and LEMAN_PEERS__TLS_KEY go together, and with LEMAN_PEERS__TLS_CA"
+            "BAD_SETTING", "LEMAN_PEERS__TLS_CERT needs LEMAN_PEERS__TLS_KEY and LEMAN_PEERS__TLS_CA: set all three"
         )
 
 
@@ -568,21 +570,21 @@ def _files(settings: Settings) -> TlsFiles | None:
         return TlsFiles(ca=peers.tls_ca, cert=peers.tls_cert, key=peers.tls_key)
     except OSError as error:
         paths = {f"LEMAN_PEERS__TLS_{kind.upper()}": getattr(peers, f"tls_{kind}") for kind in ("ca", "cert", "key")}
-        said = f"{settings_named(error, paths)}: a file cannot be read, or used: {error}"
+        said = f"{settings_named(error, paths)}: a file cannot be read or used: {error}"
         raise InvalidArgument("BAD_SETTING", said) from None
 
 
 def _options(settings: Settings) -> list[tuple[str, Any]]:
     largest = settings.server.max_message_mb << 20
     return [
-        # The peer refuses larger messages itself, with a reason.
+        # larger messages may be sent, too: the peer refuses them with a reason
         ("grpc.max_send_message_length", TRANSPORT_FACTOR * largest),
         ("grpc.max_receive_message_length", largest),
-        # Notice a peer that hangs while a call is open.
+        # so that a peer that hangs during a call is noticed
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.ping_timeout_ms", 10_000),  # without it gRPC waits a minute for a ping's answer
-        # A peer that restarts is back within seconds.
+        # reconnect quickly, as a peer that restarts is back within seconds
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 1_000),

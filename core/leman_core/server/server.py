@@ -1,7 +1,7 @@
 """Run the server of one service: gRPC (with InfoService, health, reflection and Flight's Handshake) and HTTP.
 
-The `app` module of a service (`leman_planner.app` and so on) exposes `create(settings, draining) -> Service`; its
-`__main__` is `main("planner", create)`. When the server is up, it prints its ports as one JSON line:
+The `app` module of a service (`leman_planner.app` and so on) has a function `create(settings, draining) -> Service`,
+and its `__main__` calls `main("planner", create)`. When the server is up, it prints its ports as one JSON line:
 
 `{"service": "planner", "port": 40123, "pid": 17}`
 
@@ -60,18 +60,22 @@ if TYPE_CHECKING:
 
 
 def check_bind(settings: Settings) -> None:
-    """Refuse settings that expose an unprotected server, or that send tokens to other machines in the clear.
+    """Refuse settings that expose an unprotected server, or that would send tokens to other machines unencrypted.
 
     Raises:
         InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, INSECURE_PEER, BAD_SETTING.
     """
     server = settings.server
     if bool(server.tls_cert) != bool(server.tls_key):
-        raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together")
+        raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together: set both")
     if server.tls_client_ca and not server.tls_cert:
         raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CLIENT_CA needs TLS: set LEMAN_SERVER__TLS_CERT, too")
     if (server.tls_client_roles or server.mtls_port) and not server.tls_client_ca:
-        raise InvalidArgument("BAD_SETTING", "clients show certificates only where LEMAN_SERVER__TLS_CLIENT_CA is set")
+        raise InvalidArgument(
+            "BAD_SETTING",
+            "LEMAN_SERVER__TLS_CLIENT_ROLES and LEMAN_SERVER__MTLS_PORT need client certificates: set "
+            "LEMAN_SERVER__TLS_CLIENT_CA, too",
+        )
     local = is_loopback(server.host)
     if not (local or server.tls_cert or server.allow_insecure_bind):
         raise InvalidArgument(
@@ -87,7 +91,7 @@ def check_bind(settings: Settings) -> None:
 
 
 def _check_peers(settings: Settings) -> None:
-    """Refuse to send tokens, this service's or its callers', to peers on other machines without TLS."""
+    """Refuse to send this service's token, or those of its callers, to peers on other machines without TLS."""
     peers = settings.peers
     if peers.tls_ca or not (peers.token.get_secret_value() or authenticates_callers(settings)):
         return
@@ -131,7 +135,7 @@ def _check_callers(settings: Settings) -> None:
 
 
 def bind(server: Server, to: grpc.aio.Server) -> int:
-    """Bind the server's address, and the second one for clients with certificates if there is one.
+    """Bind the server's address and, if it is set, the second one for clients with certificates.
 
     Returns:
         The port of the first address.
@@ -161,7 +165,7 @@ def _bound(to: grpc.aio.Server, server: Server, setting: str, credentials: grpc.
 
 
 def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
-    """Return the server's TLS credentials. `asks`: whether clients have to show a certificate."""
+    """Return the server's TLS credentials. If `asks`, clients have to show a certificate."""
     try:
         files = TlsFiles(ca=server.tls_client_ca if asks else "", cert=server.tls_cert, key=server.tls_key)
     except OSError as error:
@@ -170,7 +174,7 @@ def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
             "LEMAN_SERVER__TLS_KEY": server.tls_key,
             "LEMAN_SERVER__TLS_CLIENT_CA": server.tls_client_ca if asks else "",
         }
-        said = f"{settings_named(error, paths)}: the TLS certificate or key cannot be read, or used: {error}"
+        said = f"{settings_named(error, paths)}: the TLS certificate or key cannot be read or used: {error}"
         raise InvalidArgument("BAD_SETTING", said) from None
     return server_credentials(files, asks=asks)
 
@@ -179,7 +183,9 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
     """Answers GetInfo. A wildcard address such as 0.0.0.0 is left out, because no caller could use it.
 
     Args:
-        bound: The address that this service itself was bound to.
+        settings: The service's settings.
+        service: The service's name.
+        bound: The address that this service is bound to.
     """
 
     def __init__(self, settings: Settings, service: str, bound: str) -> None:
@@ -208,7 +214,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
 
 
 def add_handshake(server: grpc.aio.Server) -> None:
-    """Answer Flight's Handshake. Clients that log in by user and password receive the token to send."""
+    """Add Flight's Handshake to a server. Clients that log in by user and password receive the token to send."""
     handler = grpc.stream_stream_rpc_method_handler(
         _handshake,
         request_deserializer=Flight_pb2.HandshakeRequest.FromString,
@@ -219,7 +225,7 @@ def add_handshake(server: grpc.aio.Server) -> None:
 
 
 async def _handshake(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-    """Return a valid token that was sent as a password, both in headers and trailers, because clients read either."""
+    """Return a valid token that was sent as a password. It is in headers and trailers, as clients read either."""
     given = dict(context.invocation_metadata() or ()).get("authorization")
     token = bearer_token(given, basic=True)
     if token is not None:
@@ -235,7 +241,7 @@ V1 = V1ALPHA.replace(".v1alpha.", ".v1.")
 
 
 def add_reflection(names: Iterable[str], server: grpc.aio.Server) -> None:
-    """Answer reflection; `names` are the full names of the server's other services."""
+    """Add reflection to a server. `names` are the full names of its other services."""
     _pool_with_v1()
     servicer = reflection.aio.ReflectionServicer([*names, V1, V1ALPHA], pool=_EveryName())
     handler = grpc.stream_stream_rpc_method_handler(
@@ -306,10 +312,10 @@ def _rename(message: Message) -> None:
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
-#: How long a stop may take beyond the grace. Then the process ends, whatever a store or a thread still does.
+#: How long a stop may take beyond the grace. Then the process ends, even if a thread still waits for a store.
 _LAST_SECONDS = 12.0
 _ABILITY_SECONDS = 0.5
-#: Seconds after which a thread gives up the interpreter to others. The event loop waits for it in each round, several
+#: Seconds after which a thread releases the interpreter to other threads. The event loop waits for it in each round, several
 #: times for each call: with Python's default of 5 ms, a call takes 0.1 s while other threads compute.
 _SWITCH_SECONDS = 0.0001
 #: Calls of one method that gRPC holds until the event loop takes them.
@@ -323,20 +329,20 @@ class Service(Protocol):
     """The gRPC services of one process."""
 
     async def start(self, server: grpc.aio.Server, locations: DatabaseLocations) -> list[str]:
-        """Add the servicers to the server, which starts afterwards; return their full names."""
+        """Add the servicers to the server, before it starts. Return the full names of their services."""
         ...
 
     async def stop(self) -> None:
-        """End the background work. Called when no call runs any more, and after a failed start."""
+        """End the background work. It is called after the last call has ended, and after a failed start."""
         ...
 
 
 @runtime_checkable
 class WorksAlone(Protocol):
-    """A service that also does work that no call waits for."""
+    """A service that also works in the background, when no call waits for it."""
 
     def busy(self) -> bool:
-        """Return whether the service works now. If so, an embedded system does not count as idle."""
+        """Return whether the service is working. If so, an embedded system does not count as idle."""
         ...
 
 
@@ -345,7 +351,7 @@ class ReportsAbilities(Protocol):
     """A service that answers calls even while some of its abilities, such as running jobs, are not available."""
 
     def abilities(self) -> Mapping[str, LemanError | None]:
-        """Return, by its name in the health service, the reason why each ability is not available; None if it is.
+        """Return each ability, by its name in the health service, with the reason why it is not available, or None.
 
         The health of the process and of its gRPC services does not depend on abilities.
         """
@@ -357,12 +363,13 @@ class IsReached(Protocol):
     """A service that needs to know its own address, for example to pass it on."""
 
     def bound(self, address: str) -> None:
-        """Receive the host:port that the server was bound to, before the first call."""
+        """Receive the host:port that the server is bound to. It is called before the first call is accepted."""
         ...
 
 
-#: Makes the service. Runs before the event loop and before gRPC, so it may block and fork (Spark); channels and tasks
-#: belong into `start`. The event is set when the process has to stop: then watch streams end, and no new job starts.
+#: A function that creates a service. It runs before the event loop and gRPC start, so it may block and fork (Spark).
+#: Channels and tasks are created in `Service.start`. The event is set when the process has to stop: then watch streams
+#: end, and no new job starts.
 Factory = Callable[[Settings, asyncio.Event], Service]
 
 
@@ -408,7 +415,7 @@ class RunningServer:
         quiet = asyncio.ensure_future(self.activity.quiet())
         await asyncio.wait((quiet,), timeout=grace)
         quiet.cancel()
-        # Health watchers never end by themselves: they get a moment to receive the status, not the rest of the grace.
+        # streams that watch the health never end by themselves, so they get only a moment to receive the status
         await asyncio.wait((stopping,), timeout=_FAREWELL_SECONDS)
         await self.server.stop(0)
         await stopping
@@ -425,7 +432,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     Raises:
         InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, INSECURE_PEER, BAD_SETTING.
         Unavailable: BIND_FAILED.
-        Exception: what the service's own start raises.
+        Exception: An error of the service's own start.
     """
     check_bind(settings)
     admission, locations = (
@@ -435,7 +442,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     activity = Activity()
     changes = UninterruptedCalls(settings.server.max_calls, activity)
     forwarding = Forwarding(settings, name, admission, draining, activity)
-    http = _http(settings, admission)  # before the gRPC server, which has to be started before it can be freed
+    http = _http(settings, admission)  # may raise, so before the gRPC server, which crashes if it is freed unstarted
     server = grpc.aio.server(
         interceptors=[
             BudgetInterceptor(settings.server, admission),
@@ -480,7 +487,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
 
 
 async def _set_abilities(checks: health.aio.HealthServicer, service: ReportsAbilities) -> None:
-    """Set each ability in the health service, which sends only changes to those who watch it."""
+    """Set each ability in the health service, which sends only changes to its watchers."""
     status = health_pb2.HealthCheckResponse
     for name, missing in service.abilities().items():
         await checks.set(name, status.SERVING if missing is None else status.NOT_SERVING)
@@ -514,7 +521,7 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
 def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     """Run a service's process and return its exit code: 0 stopped, 1 failed, 2 wrong settings, 130 interrupted.
 
-    Settings that are not given are read, and removed, from the environment.
+    Without `settings`, they are read from the environment, and removed from it.
     """
     try:
         settings = settings or config.load()
@@ -548,7 +555,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
 
 
 def _end_after(seconds: float) -> None:
-    """End the process after this many seconds. Otherwise it could wait forever for a commit to a store that hangs."""
+    """End the process after this many seconds, because a commit to a store that hangs could delay its end forever."""
 
     def end() -> None:
         busy = sorted({thread.name for thread in threading.enumerate()} - {threading.current_thread().name})
@@ -565,7 +572,7 @@ def _start_timer(seconds: float, work: Callable[[], None]) -> None:
 
 
 async def _report_idle(running: RunningServer, name: str) -> None:
-    """Print how long this service has been idle, one line at a time, for the embedded supervisor."""
+    """Print regularly how long this service has been idle, for the supervisor of an embedded system."""
     limit = running.settings.embedded.idle_seconds
     embedded = running.settings.embedded
     if not (embedded.database or embedded.databases_file) or not limit:
@@ -590,7 +597,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _discard(server: grpc.aio.Server) -> None:
-    """Start and stop a server that was never started: grpcio crashes the process when it frees an unstarted one."""
+    """Start and stop a server that is not needed: grpcio crashes the process when it frees an unstarted one."""
     await server.start()
     await server.stop(0)
 
@@ -611,11 +618,11 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", 4 * MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", 4 * MAX_METADATA_BYTES),
         ("grpc.so_reuseport", int(settings.server.reuse_port)),
-        # By default gRPC silently cancels waiting calls beyond a thousand, or after half a minute; we refuse them.
+        # by default gRPC silently cancels waiting calls beyond a thousand, or after half a minute: refuse them instead
         ("grpc.server.max_pending_requests", _HELD_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 4 * _HELD_CALLS),
         ("grpc.server_max_unrequested_time_in_server", _HELD_SECONDS),
-        # Peers ping an open call every 20 s (leman_core.server.channels); without this the server treats it as abuse.
+        # peers ping an open call every 20 s (leman_core.server.channels), which the server would treat as abuse
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

@@ -111,7 +111,7 @@ def test_a_peer_whose_certificate_is_not_believed_is_an_error_of_the_set_up(tmp_
             assert error.facts["setting"] == "LEMAN_PEERS__TLS_CA"
             (error,) = await failures(peers(up.port, token=RIGHT), service=service)
             assert (type(error), error.reason) == (Unavailable, "PEER_UNAVAILABLE")
-            assert "where it speaks TLS, set LEMAN_PEERS__TLS_CA here" in error.message
+            assert "if it speaks TLS, set LEMAN_PEERS__TLS_CA here" in error.message
             if service == "jobs":
                 async with front(executor=address, tls_ca=theirs.ca) as before, client(before) as stub:
                     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -140,7 +140,7 @@ def test_an_address_of_another_service_is_told_as_such():
         async with running() as (up, _):
             (error,) = await failures(Settings(peers=Peers(executor=f"127.0.0.1:{up.port}")), service="plans")
             assert (type(error), error.reason) == (FailedPrecondition, "WRONG_PEER")
-            assert f"what answers at 127.0.0.1:{up.port} (LEMAN_PEERS__EXECUTOR) does not have" in error.message
+            assert f"the service at 127.0.0.1:{up.port} (LEMAN_PEERS__EXECUTOR) does not have" in error.message
 
     asyncio.run(scenario())
 

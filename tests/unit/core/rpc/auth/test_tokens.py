@@ -119,8 +119,8 @@ def test_the_token_of_the_settings_opens_everything_beside_those_of_the_file(pat
     [
         (entry("a", OLD, roles=("king",)), "token.0.roles.0"),
         (entry("a", OLD) + "colour = 1\n", "colour"),
-        (entry("a", OLD) + f'token = "{OLD}"\n', "not one of token and sha256"),
-        ('[[token]]\nname = "a"\nroles = []\n', "not one of token and sha256"),
+        (entry("a", OLD) + f'token = "{OLD}"\n', "needs exactly one of token and sha256"),
+        ('[[token]]\nname = "a"\nroles = []\n', "needs exactly one of token and sha256"),
         (entry("a", "short", sha256=False), "less than 16"),
         (entry("a", "s3cret with blanks, long", sha256=False), "visible ASCII"),
         (entry("a", OLD) + entry("b", OLD), "the same token twice"),
