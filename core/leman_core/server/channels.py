@@ -2,7 +2,9 @@
 
 If a peer cannot be reached, gRPC lets calls wait and then ends them as DEADLINE_EXCEEDED without naming the peer. So
 `PeerLink` follows the state of the channel. A call that cannot reach the peer in time ends as PEER_UNAVAILABLE, with
-the peer's address and the setting that has it. The log has one line for each outage. If TLS files are renewed, the next call uses them."""
+the peer's address and the setting that has it. The log has one line for each outage. If TLS files are
+renewed, the next call uses them.
+"""
 
 from __future__ import annotations
 

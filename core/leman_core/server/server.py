@@ -315,8 +315,8 @@ _LINGER_SECONDS = 2.0
 #: How long a stop may take beyond the grace. Then the process ends, even if a thread still waits for a store.
 _LAST_SECONDS = 12.0
 _ABILITY_SECONDS = 0.5
-#: Seconds after which a thread releases the interpreter to other threads. The event loop waits for it in each round, several
-#: times for each call: with Python's default of 5 ms, a call takes 0.1 s while other threads compute.
+#: Seconds after which a thread releases the interpreter to other threads. The event loop waits for it several times in
+#: each call: with Python's default of 5 ms, a call takes 0.1 s while other threads compute.
 _SWITCH_SECONDS = 0.0001
 #: Calls of one method that gRPC holds until the event loop takes them.
 _HELD_CALLS = 1 << 16
