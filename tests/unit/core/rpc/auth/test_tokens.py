@@ -127,7 +127,7 @@ def test_the_token_of_the_settings_opens_everything_beside_those_of_the_file(pat
         (entry("a", OLD) + "expires = 2030-01-01T00:00:00\n", "timezone"),
         (entry("a", OLD).replace('sha256 = "', 'sha256 = "x'), "token.0.sha256"),
         (entry("", OLD), "token.0.name"),
-        (f"{OLD}\n", "no TOML"),
+        (f"{OLD}\n", "not TOML"),
         (None, "cannot be read"),
         (b"\xff", "cannot be read"),
     ],
