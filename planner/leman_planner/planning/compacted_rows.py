@@ -43,6 +43,8 @@ from leman_planner.planning.stored_work import Slot, StoredWork
 
 #: The maximum number of combinations of earlier files of the inputs that are tried.
 _MOST_COMBINATIONS = 64
+#: How many compactions have the status of their fragments made together.
+_REWRITES_AT_ONCE = 256
 #: Stands for the filter of the request, whose id may differ in every fragment.
 _ASKED = "asked"
 #: If nothing is settled for several reasons, the first of these is reported.
@@ -104,11 +106,30 @@ class _Rows:
 class RowTracer:
     """Traces the fragments of one request through a history of compactions."""
 
-    def __init__(self, resolved: ResolvedRequest, compactions: CompactionHistory, archive: Archive) -> None:
+    def __init__(self, resolved: ResolvedRequest, archive: Archive) -> None:
         self._resolved = resolved
-        self._compactions = compactions
         self._archive = archive
+        self._rewrites: dict[str, Rewrite] = {}
+        self._lost: set[str] = set()
+        #: What each compaction wrote, by id of the rewrite; None if it does not add up.
         self._made: dict[int, _Rows | None] = {}
+
+    def knows(self, file: str) -> bool:
+        """Return whether the origin of a file was added, or is lost."""
+        return file in self._rewrites or file in self._lost
+
+    def add(self, compactions: CompactionHistory) -> None:
+        """Add compactions, with all on which they depend that were not added before."""
+        self._rewrites.update(compactions.rewrites)
+        self._lost.update(compactions.lost)
+        added = {id(rewrite): rewrite for rewrite in compactions.rewrites.values() if id(rewrite) not in self._made}
+        # oldest first, so that no compaction waits for another one: there may be thousands in a row
+        rewrites = sorted(added.values(), key=lambda rewrite: rewrite.before)
+        for begin in range(0, len(rewrites), _REWRITES_AT_ONCE):
+            some = rewrites[begin : begin + _REWRITES_AT_ONCE]
+            statuses = iter(inspect_fragments(self._resolved, (old for rewrite in some for old in rewrite.old)))
+            for rewrite in some:
+                self._made[id(rewrite)] = self._joined(rewrite, tuple(itertools.islice(statuses, len(rewrite.old))))
 
     def trace(self, status: FragmentStatus) -> FragmentStatus:
         """Return the status of a fragment with its row states, or with the reason why none are known."""
@@ -191,15 +212,13 @@ class RowTracer:
         The reason is EXTERNAL_WRITE if no compaction wrote the file, and HISTORY_LOST if the history is too short.
         """
         fragment, file = status.fragment, status.current_file
-        rewrite = self._compactions.rewrites.get(file)
+        rewrite = self._rewrites.get(file)
         if rewrite is None:
-            lost = file in self._compactions.lost
+            lost = file in self._lost
             return _untouched(fragment.physical_rows, Reason.HISTORY_LOST if lost else Reason.EXTERNAL_WRITE)
         made, before = rewrite.place_of(file)
         if self._resolved.input_pairs(made) != self._resolved.input_pairs(fragment):
             return _untouched(fragment.physical_rows, Reason.INPUT_CHANGED)
-        if id(rewrite) not in self._made:
-            self._made[id(rewrite)] = self._joined(rewrite)
         joined = self._made[id(rewrite)]
         if joined is None or made.physical_rows != fragment.physical_rows:
             return _untouched(fragment.physical_rows, Reason.HISTORY_LOST)
@@ -208,14 +227,14 @@ class RowTracer:
             return dataclasses.replace(rows, filters=rows.filters - {_ASKED})
         return rows
 
-    def _joined(self, rewrite: Rewrite) -> _Rows | None:
+    def _joined(self, rewrite: Rewrite, statuses: Sequence[FragmentStatus]) -> _Rows | None:
         """Join the live rows of the fragments that a compaction read. Each new fragment has a range of these rows.
 
         Returns:
             None if the number of live rows in the old fragments is not the number of rows in the new ones.
         """
         parts: list[_Rows] = []
-        for status in inspect_fragments(self._resolved, rewrite.old):
+        for status in statuses:
             part = self._alive(rewrite, status)
             if part is None:
                 return None
@@ -291,16 +310,6 @@ def _join(parts: Sequence[_Rows]) -> _Rows:
     if isinstance(first, int) and all(isinstance(part.states, int) and part.states == first for part in parts):
         return _Rows(count, first, why, filters)
     return _Rows(count, np.concatenate([part.array() for part in parts]), why, filters)
-
-
-def files_to_trace(
-    resolved: ResolvedRequest, fragments: Sequence[Fragment], recorded: Callable[[FragmentStatus], bool]
-) -> Iterator[str]:
-    """Yield the unrecorded files of old fragments, which must be traced too."""
-    for status in inspect_fragments(resolved, fragments):
-        file = unnamed_file(resolved, status)
-        if file and not recorded(status):
-            yield file
 
 
 #: The number of rows of a file that go into one checkpoint.

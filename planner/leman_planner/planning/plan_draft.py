@@ -112,7 +112,7 @@ def draft_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: Store
 
     Args:
         resolved: The request.
-        statuses: The statuses from `inspect_fragments`, and for compacted fragments those from `trace_files`.
+        statuses: The statuses from `inspect_fragments`, and for compacted fragments those from `FileTracer`.
         stored_work: The stored work.
     """
     fragments = statuses.fragments

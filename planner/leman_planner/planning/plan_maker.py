@@ -47,7 +47,7 @@ from leman_planner.planning.request_resolution import (
     resolve_request,
     with_filter,
 )
-from leman_planner.planning.row_lineage import UnchangedInputs, migrated_rows, trace_files
+from leman_planner.planning.row_lineage import FileTracer, UnchangedInputs, migrated_rows
 from leman_planner.planning.stale_inputs import StaleInputs, failed_now, kept_now
 from leman_planner.planning.stored_work import KeptWork, OpenInputs, StoredWork, select_relevant
 
@@ -252,7 +252,7 @@ class PlanMaker:
         statuses = inspect_fragments(resolved)
         if resolved.past is not None:  # compactions after that version do not matter
             return statuses
-        return trace_files(resolved, statuses, self._checkpoints(resolved.table.uri))
+        return FileTracer(resolved, self._checkpoints(resolved.table.uri)).trace(resolved.table, statuses)
 
     def stored_work(self, resolved: ResolvedRequest, statuses: Statuses) -> tuple[ResolvedRequest, StoredWork]:
         """Read the row states of partial files and, for fragments with work, checkpoint keys and records.

@@ -42,7 +42,7 @@ from leman_core.storage.checkpoint_store import in_own_folder
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import in_object_store
 from leman_core.storage.transactions import Kind, Transaction, fragments_of
-from leman_planner.planning.compacted_rows import CheckpointMigrator, Live, RowTracer, compaction_origin, files_to_trace
+from leman_planner.planning.compacted_rows import CheckpointMigrator, Live, RowTracer, compaction_origin
 from leman_planner.planning.fragment_status import (
     CODE,
     FragmentStatus,
@@ -61,29 +61,45 @@ _log = structlog.get_logger(__name__)
 _READERS = 8
 
 
-def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> Statuses:
-    """Return the statuses, with row states of fragments whose file names do not show them.
+class FileTracer:
+    """Finds the known row states of fragments whose file names do not show them.
 
     These are compacted fragments, and fragments whose inputs are computed columns with new files. Example: compaction
     wrote a.lance, which an earlier run has recorded, and b.lance. Then the history is read back to the commit of
-    b.lance, and further if the fragments that it replaced were compacted too.
+    b.lance, and further if the fragments that it replaced were compacted too. The tracer keeps what it read, for other
+    versions of the table.
+
+    Args:
+        resolved: The request.
+        store: Has the records of earlier runs.
     """
-    wanted = {at: status for at, status in statuses.having(Reason.EXTERNAL_WRITE) if unnamed_file(resolved, status)}
-    stale = dict(statuses.having(Reason.INPUT_CHANGED))
-    if not (wanted or stale):
-        return statuses
-    archive = _Archive(resolved, store)
-    archive.read_ahead([status.fragment for status in (*wanted.values(), *stale.values())])
-    files = {status.current_file for status in wanted.values() if archive.record(status) is None}
-    compactions = CompactionHistory()
-    if files:
-        compactions = _trace(
-            resolved,
-            lambda old: files_to_trace(resolved, old, lambda status: archive.record(status) is not None),
-            files,
-        )
-    tracer = RowTracer(resolved, compactions, archive)
-    return statuses.replaced({at: tracer.trace(status) for at, status in sorted({**wanted, **stale}.items())})
+
+    def __init__(self, resolved: ResolvedRequest, store: CheckpointStore) -> None:
+        self._resolved = resolved
+        self._archive = _Archive(resolved, store)
+        self._rows = RowTracer(resolved, self._archive)
+
+    def trace(self, table: TableSnapshot, statuses: Statuses) -> Statuses:
+        """Return the statuses of fragments of a version of the table, with their known row states."""
+        unnamed = statuses.having(Reason.EXTERNAL_WRITE)
+        wanted = {at: status for at, status in unnamed if unnamed_file(self._resolved, status)}
+        stale = dict(statuses.having(Reason.INPUT_CHANGED))
+        if not (wanted or stale):
+            return statuses
+        self._archive.read_ahead([status.fragment for status in (*wanted.values(), *stale.values())])
+        if files := set(self._open(wanted.values())):
+            self._rows.add(_trace(table, self._files_of, files))
+        return statuses.replaced({at: self._rows.trace(status) for at, status in sorted({**wanted, **stale}.items())})
+
+    def _files_of(self, fragments: Sequence[Fragment]) -> Iterator[str]:
+        return self._open(inspect_fragments(self._resolved, fragments))
+
+    def _open(self, statuses: Iterable[FragmentStatus]) -> Iterator[str]:
+        """Yield the files whose origin has to be found."""
+        for status in statuses:
+            file = unnamed_file(self._resolved, status)
+            if file and not self._rows.knows(file) and self._archive.record(status) is None:
+                yield file
 
 
 def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
@@ -118,15 +134,14 @@ def migrated_rows(
         reader.read_ahead(waiting)
         files = {migrator.made(fragment).file for fragment in waiting} - {""}
         origins = partial(map, partial(compaction_origin, resolved))
-        compactions = _trace(resolved, origins, files) if files else CompactionHistory()
+        compactions = _trace(resolved.table, origins, files) if files else CompactionHistory()
         found += migrator.moved(plan, statuses, compactions)
     return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
 
 
 def _trace(
-    resolved: ResolvedRequest, more: Callable[[Sequence[Fragment]], Iterable[str]], files: set[str]
+    table: TableSnapshot, more: Callable[[Sequence[Fragment]], Iterable[str]], files: set[str]
 ) -> CompactionHistory:
-    table = resolved.table
     most = compaction_history.versions_to_look_at(len(table.fragments))
     try:
         return compaction_history.trace_compactions(table.uri, table.version, files, more, most)
@@ -325,6 +340,7 @@ class UnchangedInputs:
         self._tables = tables
         self._store = store
         self._opened = 0
+        self._tracer = FileTracer(replace(resolved, filter=Filter()), store)
 
     def compared(self, plan: Plan, statuses: Statuses) -> tuple[ComparedFile, ...]:
         """Return the fragments of a plan whose values may still be right."""
@@ -431,7 +447,7 @@ class UnchangedInputs:
 
     def _statuses(self, table: TableSnapshot, fragments: Iterable[Fragment]) -> dict[int, FragmentStatus]:
         then = replace(self._resolved, table=replace(table, fragments=tuple(fragments)), filter=Filter(), num_frags=0)
-        found = trace_files(then, inspect_fragments(then), self._store)
+        found = self._tracer.trace(table, inspect_fragments(then))
         return {status.fragment.fragment_id: status for status in found}
 
     def _columns(self, table: TableSnapshot) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.transactions import Kind, Transactions
 from leman_executor.jobs.checkpoint_maintenance import store_traced
+from leman_planner.planning import compacted_rows
 from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
@@ -429,3 +430,22 @@ def test_many_fragments_of_mixed_states_in_random_order_of_events(lake):
             for id_, address in zip(ids["id"].to_pylist(), ids["_rowaddr"].to_pylist(), strict=True):
                 is_computed = held is not None and held[address & 0xFFFFFFFF] is C
                 assert is_computed == (id_ in computed), (step, fragment.fragment_id, id_)
+
+
+def test_a_plan_joins_each_compaction_once_for_all_versions_that_it_looks_at(filled, monkeypatch):
+    """It walks back through versions with rows that are missing, and each of them follows the same compactions."""
+    new = rows(1).append_column("c", pa.nulls(1, pa.int64()))
+    for _ in range(12):
+        lance.write_dataset(new, filled.uri, mode="append")
+        compact(filled)
+    joined = []
+    monkeypatch.setattr(
+        compacted_rows.RowTracer,
+        "_joined",
+        lambda tracer, rewrite, statuses, join=compacted_rows.RowTracer._joined: (
+            joined.append(rewrite.before) or join(tracer, rewrite, statuses)
+        ),
+    )
+    (task,) = filled.plan().tasks
+    assert known(task).count(U) == 12
+    assert 12 <= len(joined) <= 2 * 12  # for the statuses, and to compare rows

@@ -50,7 +50,9 @@ def traced(now: Fragment, rewrite: Rewrite | None, archive: Archive, where: str 
     request = resolved([now], where, names=names)
     history = CompactionHistory({PACKED.path: rewrite} if rewrite is not None else {})
     (status,) = inspect_fragments(request, [now])
-    found = RowTracer(request, history, archive).trace(status)
+    tracer = RowTracer(request, archive)
+    tracer.add(history)
+    found = tracer.trace(status)
     if found.moved is None:
         return found.reason, [], frozenset()
     states = row_states.decode_states(found.moved.states) if found.moved.states else [COMPUTED] * now.physical_rows
@@ -84,6 +86,23 @@ def test_a_compacted_fragment_has_the_live_rows_of_the_old_ones_in_their_order()
 )
 def test_a_compaction_that_does_not_add_up_is_not_believed(rewrite, archive):
     assert traced(MADE, rewrite, archive) == (Reason.HISTORY_LOST, [], frozenset())
+
+
+def test_rows_are_followed_through_a_thousand_compactions():
+    """Each compaction adds a fragment of one row, as a table that grows has one each hour."""
+    now, states, rewrites = fragment(0, 2, current=column_file(0)), [COMPUTED, COMPUTED], {}
+    for number in range(1000):
+        old, file = (now, fragment(2 * number + 1, 1)), DataFile(f"{number}.lance", (X, Y, C))
+        now = Fragment(2 * number + 2, len(states) + 1, 0, (file,))
+        rewrites[file.path] = Rewrite(number + 2, old, (now,))
+        states.append(UNTOUCHED)
+    request = resolved([now])
+    (status,) = inspect_fragments(request, [now])
+    tracer = RowTracer(request, Archive())
+    tracer.add(CompactionHistory(rewrites))
+    found = tracer.trace(status)
+    assert found.reason is Reason.PARTIAL
+    assert list(row_states.decode_states(found.moved.states)) == states
 
 
 def test_states_of_another_number_of_rows_are_not_believed():
