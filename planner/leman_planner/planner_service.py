@@ -17,7 +17,16 @@ from google.protobuf.message import Message
 
 from leman.v1 import planner_pb2, planner_pb2_grpc
 from leman_core.model import row_states
-from leman_core.model.plan import BackfillSpec, FragmentTask, KeptRows, Plan, ValueState, summarize_plan
+from leman_core.model.plan import (
+    BackfillSpec,
+    FragmentTask,
+    KeptRows,
+    OnStaleInput,
+    Plan,
+    ValueState,
+    rows_found,
+    summarize_plan,
+)
 from leman_core.model.plan_columns import planned_tasks, slice_tasks
 from leman_core.model.row_positions import RowAddress, RowRange, addresses_of
 from leman_core.model.row_states import RowState, States
@@ -41,15 +50,18 @@ from leman_planner.planning.stale_inputs import refuse_stale, refuse_stale_refre
 from leman_planner.views.refresh_reader import ViewReader
 
 
-def explain_plan(plan: Plan, decisions: int, seconds: float | None) -> planner_pb2.ExplainPlanResponse:
-    """Describe what a backfill would do.
+def explain_plan(
+    plan: Plan, decisions: int, seconds: float | None, on_stale_input: OnStaleInput = OnStaleInput.ERROR
+) -> planner_pb2.ExplainPlanResponse:
+    """Describe what a backfill would do, with the first `decisions` fragments that have work.
 
     Args:
         plan: The plan.
-        decisions: How many fragments with work to list.
-        seconds: The estimated duration, or None if unknown.
+        decisions: How many fragments to list.
+        seconds: The estimated duration; None: unknown.
+        on_stale_input: What the job would do about stale inputs.
     """
-    header = plan.header
+    header, found = plan.header, rows_found(plan)
     return planner_pb2.ExplainPlanResponse(
         uri=header.uri,
         read_version=header.read_version,
@@ -59,14 +71,14 @@ def explain_plan(plan: Plan, decisions: int, seconds: float | None) -> planner_p
         input_columns=header.input_columns,
         where=header.where,
         rows_total=header.rows_total,
-        rows_reused=header.rows_reused,
-        rows_to_compute=header.rows_to_compute,
+        rows_reused=header.rows_reused + found,
+        rows_to_compute=header.rows_to_compute - found,
         rows_failed_before=header.rows_failed_before,
         rows_not_computed=header.rows_not_computed,
         reasons=[convert_plans.reason_count_to_proto(count) for count in header.reasons],
         kept=[convert_plans.kept_to_proto(kept) for kept in header.kept],
         decisions=[_decision(task) for task in plan.tasks[:decisions]],
-        summary=summarize_plan(plan) + ("" if seconds is None else f"; {estimate_text(seconds)}"),
+        summary=summarize_plan(plan, on_stale_input) + ("" if seconds is None else f"; {estimate_text(seconds)}"),
         expected_duration=None if seconds is None else duration_to_proto(seconds),
         stale_inputs=[convert_plans.stale_input_to_proto(stale) for stale in header.stale_inputs],
     )
@@ -91,6 +103,14 @@ def explain_refresh(plan: RefreshPlan) -> planner_pb2.ExplainRefreshResponse:
         ],
         stale=plan.stale,
         stale_inputs=[convert_plans.stale_input_to_proto(stale) for stale in plan.stale_inputs],
+        functions=[
+            planner_pb2.FunctionCalls(
+                column=function.column.name,
+                udf=ref_to_proto(function.udf.name, function.udf.version),
+                most_rows=plan.calls[function.column.name],
+            )
+            for function in plan.functions
+        ],
     )
 
 
@@ -236,9 +256,9 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         if spec.columns:
             raise InvalidArgument("BAD_REQUEST", "A plan has one column: set column, not columns", field="spec.columns")
         plan = await self._pool.run(self._plans.plan, spec)
-        rows = plan.header.rows_to_compute
+        rows = plan.header.rows_to_compute - rows_found(plan)
         seconds = await self._pool.run(expected_seconds, spec.database, spec.table, spec.column, rows)
-        return explain_plan(plan, wanted, seconds)
+        return explain_plan(plan, wanted, seconds, spec.on_stale_input)
 
     async def ExplainRefresh(
         self, request: planner_pb2.ExplainRefreshRequest, _context: Context

@@ -131,7 +131,7 @@ def test_a_demo_that_was_interrupted_goes_on(demo, monkeypatch):
         patch.setattr(training, "refresh", interrupted)
         assert "continues from here" in demo(ends=130)
 
-    assert "incremental (source changed): 1 row added, 1 row computed again, 1 row evicted, 1 row reused" in demo()
+    assert "incremental (source changed): 1 row added, 1 row updated, 1 row evicted, 1 row reused" in demo()
 
 
 def test_a_number_of_rows_that_makes_no_sense_is_a_usage_error(capsys):

@@ -99,8 +99,8 @@ class ColumnChange:
     `on_change="keep"`. `rows_not_computed` rows are computed for the first time. `rows_lost` counts the rows of the
     first two counts whose values came from the previous definition.
 
-    `expected_seconds` estimates the time of that backfill from the column's last backfill; None if there was none.
-    `summary` is all of this in a sentence.
+    `expected_seconds` estimates the time of that backfill from the column's last backfills; None if they computed too
+    few rows. `summary` is all of this in a sentence.
     """
 
     column: str

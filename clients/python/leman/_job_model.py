@@ -45,7 +45,9 @@ class Progress:
     that waits for its commit), *committed* (visible to queries). `rows_checkpointed` counts the rows in any of the
     three. For `rows_computed` rows, the function returned a value; for `rows_failed` rows, it failed, and the error
     policy leaves them NULL. `rows_failed_before` rows failed in earlier jobs and stay NULL. In a refresh, rows are
-    those of the view, and counts of calls are sums over its functions. Seconds of work are sums over all workers.
+    those of the view, and counts of calls are sums over its functions. `input_rows_evaluated`: rows passed to the
+    functions of stale inputs, which the job computed first; no other count includes them. Seconds of work are sums over
+    all workers.
     """
 
     rows_total: int = 0
@@ -73,6 +75,7 @@ class Progress:
     commits: int = 0
     rows_computed: int = 0
     rows_failed_before: int = 0
+    input_rows_evaluated: int = 0
 
     __repr__ = short_repr
 
@@ -105,7 +108,8 @@ class RefreshResult(Shown):
     """What a refresh did.
 
     `mode`: `no_op`, `incremental` or `full`. `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
-    are those of the view. `rows_evaluated` counts the rows passed to functions, once for each function column.
+    are those of the view. `rows_evaluated` counts the rows passed to functions, once for each function column. The
+    values of `rows_recomputed` rows were written again, with or without calls. `input_rows_evaluated`: see `Progress`.
 
     A value is missing if a function failed on its row. `rows_failed` counts the missing values of this refresh, and
     `rows_failed_before` those of earlier ones; a row counts once for each column that lacks its value.
@@ -131,6 +135,7 @@ class RefreshResult(Shown):
     failed_in: tuple[str, ...] = ()
     state: JobState = JobState.DONE
     warnings: tuple[str, ...] = ()
+    input_rows_evaluated: int = 0
 
     __repr__ = short_repr
 
@@ -146,17 +151,20 @@ class RefreshResult(Shown):
     @property
     def work(self) -> str:
         """The changes of the rows in one line, without the failed rows."""
+        calls = [f"{_rows(self.input_rows_evaluated)} of inputs computed first"] if self.input_rows_evaluated else []
         if self.mode == "no_op":
-            return f"nothing to do, it is right for source version {self.source_version}"
+            return "; ".join([f"nothing to do, it is right for source version {self.source_version}", *calls])
         counts = {
             "added": self.rows_added,
-            "computed again": self.rows_recomputed,
+            "updated": self.rows_recomputed,
             "evicted": self.rows_evicted,
             "reused": self.rows_reused,
         }
-        each = [f"{n:,} {'row' if n == 1 else 'rows'} {what}" for what, n in counts.items() if n]
-        rows = ", ".join(each) or "no row changed"
-        return f"{self.mode} ({self.reason.replace('_', ' ')}): {rows}; source version {self.source_version}"
+        rows = ", ".join(f"{_rows(n)} {what}" for what, n in counts.items() if n) or "no row changed"
+        if self.rows_evaluated or self.rows_recomputed:
+            calls.append(f"functions called for {_rows(self.rows_evaluated)}" if self.rows_evaluated else "no calls")
+        done = f"{self.mode} ({self.reason.replace('_', ' ')}): {rows}"
+        return "; ".join([done, *calls, f"source version {self.source_version}"])
 
 
 def _stay(count: int, which: str) -> str:
@@ -400,4 +408,6 @@ def _work(job: Job) -> str:
         computed = f"{computed} since the job resumed, {before:,} stored before"
     if progress.rows_reused:
         computed += f", {progress.rows_reused:,} reused"
+    if progress.input_rows_evaluated:
+        computed += f", {_rows(progress.input_rows_evaluated)} of inputs computed first,"
     return computed

@@ -258,8 +258,8 @@ class Plan(Shown):
 
     `fragments`: the first few fragments with work. `kept`: rows that keep the values of an earlier version of the
     function. `inputs_version`: the version given as `read_version`, or 0. `expected_seconds`: an estimate from the
-    column's last backfill; None if there was none. `stale_inputs`: computed columns that the column depends on and that
-    are not current, each before the columns that read it.
+    column's last backfills; None if they computed too few rows. `stale_inputs`: computed columns that the column
+    depends on and that are not current, each before the columns that read it.
     """
 
     table: str
@@ -397,6 +397,7 @@ class RefreshPlan(Shown):
     `deletions`, `rewritten`. `fragments_unset`: the number of fragments whose rows have no values yet. `stale`:
     function columns to recompute for every row. `stale_inputs`: computed columns of the source, or function columns of
     a source view, that the view depends on and that are not current. `on_stale_input` says how a refresh treats them.
+    `calls`: by function column, how many rows its function is called for at most: no row was read for the plan.
     """
 
     view: str
@@ -411,6 +412,7 @@ class RefreshPlan(Shown):
     changes: dict[str, int]
     stale: tuple[str, ...]
     stale_inputs: tuple[StaleInput, ...] = ()
+    calls: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -426,6 +428,9 @@ class RefreshPlan(Shown):
             lines.append(f"  fragments of the source to compare: {counts}")
         if self.stale:
             lines.append(f"  columns to recompute: {', '.join(self.stale)}")
+        if any(self.calls.values()):
+            each = ", ".join(f"{name} for up to {rows:,} rows" for name, rows in self.calls.items())
+            lines.append(f"  functions to call: {each}")
         return "\n".join(lines)
 
 

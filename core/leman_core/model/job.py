@@ -74,6 +74,7 @@ class Progress:
     commits: int = 0
     rows_computed: int = 0
     rows_failed_before: int = 0
+    input_rows_evaluated: int = 0
     #: The committed rows of fragments that are still being computed. Not on the wire: for an executor that continues
     #: the job, which counts all rows of these fragments once they are finished.
     rows_partly_committed: int = 0

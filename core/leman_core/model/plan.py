@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from leman._format.column_bindings import FunctionVersion, InputSource
 from leman._format.stored_functions import CheckpointBounds, ErrorPolicy, UdfDefinition
-from leman_core.model.row_positions import RowRange
+from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.table import TableField
 
 
@@ -338,29 +339,53 @@ class Plan:
     compared: tuple[ComparedFile, ...] = ()
 
 
-def summarize_plan(plan: Plan) -> str:
+def summarize_plan(plan: Plan, on_stale_input: OnStaleInput = OnStaleInput.ERROR) -> str:
     """Return a summary of a plan in one sentence."""
     header = plan.header
     fragments = sum(count.fragments for count in header.reasons)
     current = sum(count.fragments for count in header.reasons if count.reason in SETTLED)
     if not fragments:
         return "the table has no rows: nothing to do"
-    notes = _notes(header)
+    notes = _notes(header, on_stale_input)
     if header.failed_only:
         return "; ".join([_failed_rows(plan, fragments), *notes])
     if current == fragments:
         settled = f"{current:,} of {fragments:,} fragments are current"
         return "; ".join([settled if header.stale_inputs else f"{settled}: nothing to do", *notes])
+    found, compared = rows_found(plan), rows_compared(plan)
     parts = [f"{len(plan.tasks):,} of {fragments:,} fragments to do ({_why(header)})"]
-    parts.append(f"about {_rows(header.rows_to_compute)} to compute")
+    parts.append(f"{'up to' if compared else 'about'} {_rows(header.rows_to_compute - found)} to compute")
     if len(plan.tasks) < fragments - current:
         parts.append(f"{fragments - current - len(plan.tasks):,} left for later by num_frags")
-    parts.append(f"{_rows(header.rows_reused)} reused")
-    if rewritten := sum(compared.rows for compared in plan.compared):
-        parts.append(
-            f"{_rows(rewritten)} rewritten by others: the job compares their inputs and recomputes those that differ"
-        )
+    stored = f", of which {found:,} are stored elsewhere" if found else ""
+    parts.append(f"{_rows(header.rows_reused + found)} reused{stored}")
+    if compared:
+        told = "may have the same inputs as before: the job compares them and computes those that differ"
+        parts.append(f"{_rows(compared)} {told}")
     return "; ".join([*parts, *notes])
+
+
+def rows_found(plan: Plan) -> int:
+    """Return how many of a plan's rows to compute are migrated instead, if all their values can be read."""
+    covered: dict[int, list[MigratedRows]] = {}
+    for rows in plan.migrated:
+        covered.setdefault(rows.fragment_id, []).append(rows)
+    found = 0
+    for fragment_id, migrated in covered.items():
+        at = bisect.bisect_left(plan.tasks, fragment_id, key=lambda task: task.fragment_id)
+        task = plan.tasks[at]
+        if task.extend_current:  # which of these rows its file has already is unknown
+            continue
+        changed = sum(int.from_bytes(rows.left_out).bit_count() for rows in migrated)
+        left = count_offsets(subtract_ranges(task.missing, [rows.covered for rows in migrated])) + changed
+        live = task.physical_rows - task.deleted_rows
+        found += max(0, min(live, count_offsets(task.missing)) - left)
+    return min(found, plan.header.rows_to_compute)
+
+
+def rows_compared(plan: Plan) -> int:
+    """Return how many of a plan's rows to compute need no call if the comparison finds equal inputs."""
+    return sum(compared.rows for compared in plan.compared)
 
 
 def _failed_rows(plan: Plan, fragments: int) -> str:
@@ -374,10 +399,15 @@ def _failed_rows(plan: Plan, fragments: int) -> str:
 
 def _why(header: PlanHeader) -> str:
     open_counts = [count for count in header.reasons if count.reason not in SETTLED]
-    return ", ".join(f"{count.fragments:,} {count.reason.value.replace('_', ' ')}" for count in open_counts)
+    return ", ".join(f"{count.fragments:,} {_reason(count.reason)}" for count in open_counts)
 
 
-def _notes(header: PlanHeader) -> list[str]:
+def _reason(reason: Reason) -> str:
+    # an update or a merge of one's own writes rows again, too
+    return "rewritten" if reason is Reason.EXTERNAL_WRITE else reason.value.replace("_", " ")
+
+
+def _notes(header: PlanHeader, on_stale_input: OnStaleInput) -> list[str]:
     """Return remarks about rows that the plan treats otherwise than a user may expect."""
     notes = []
     if header.rows_failed_before:
@@ -390,8 +420,9 @@ def _notes(header: PlanHeader) -> list[str]:
             f"{past:,} rows get the values of version {header.inputs_version}, although inputs have changed since: the "
             "next run without read_version makes them current"
         )
+    first = " and computed first" if on_stale_input is OnStaleInput.FIRST else ""
     notes += [
-        f"it depends on {stale.column}, in which {stale.rows:,} rows are stale or not computed yet"
+        f"it depends on {stale.column}, in which {stale.rows:,} rows are stale or not computed yet{first}"
         for stale in header.stale_inputs
     ]
     notes += [f"it replaces {_values(header, other)}" for other in header.replaced]

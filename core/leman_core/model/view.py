@@ -6,6 +6,7 @@ For definitions see `leman._format.view_definitions`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -187,6 +188,8 @@ class RefreshPlan:
     #: Function columns whose rows must all be computed with another function version, at `target_version`.
     stale: tuple[str, ...] = ()
     rows: int = 0
+    #: By function column, an upper bound of the rows that its function is called for. Executors do not get it.
+    calls: Mapping[str, int] = field(default_factory=dict)
     #: The state of the view, to be remembered if the refresh changes rows; None: not worthwhile.
     state: EarlierState | None = None
     #: Versions whose valid values are reused in the first step that calls functions.

@@ -136,6 +136,7 @@ class InputColumns:
                 await part.run(plan)
         finally:
             self._running = None
+            self._status.metrics.input_rows_evaluated += part.status.metrics.rows_evaluated
         ended = part.status.job
         if part.status.lost or ended.state is JobState.CANCELLED:
             raise Cancelled(whole.job_id)
@@ -239,7 +240,7 @@ class BackfillRun:
                 udf_name=header.udf.name,
                 udf_version=header.udf.version,
                 reasons=header.reasons,
-                plan_summary=summarize_plan(plan),
+                plan_summary=summarize_plan(plan, spec.on_stale_input),
                 incarnation=incarnation,
                 # For the whole job, even after a restart, relative times in the filter and the version of the tag stay
                 # the same.
@@ -480,9 +481,8 @@ class BackfillRun:
             if not found.files:
                 break
             kept = found.kept + found.restored
-            self.status.note(
-                "collected", f"Rows that other writers rewrote: {rows:,}, of which {kept:,} have the same inputs"
-            )
+            told = f"Rows compared with earlier versions: {rows:,}, of which {kept:,} have the same inputs"
+            self.status.note("collected", told)
             plan = await self.plan()
             self.status.metrics.migrated(plan)
             self.status.metrics.known(found.restored)

@@ -274,8 +274,8 @@ class _LostValues:
         self._column = plan.header.output.name
         self._kind = arrow_types.values_field(plan.header.output.field.arrow).type
         self._fragment_id = compared.known.fragment_id
-        #: Whether the column has no file in the fragment. Every row has then lost its value.
-        self.has_all = not compared.known.file
+        #: Whether the column has no file in the fragment, or one of another function: then every row lost its value.
+        self.has_all = not compared.known.file or _is_of_another(compared.known.file, plan)
         own = keys.under_filter(prefix, keys.md5(f"rows before {compared.known.file}"))
         function = plan.header.udf.name, plan.header.udf.version
         kept = [(other.name, other.version) for other in plan.header.kept_functions]
@@ -306,6 +306,12 @@ class _LostValues:
 
     def _batch(self, pieces: Sequence[Piece]) -> Callable[[RowRange], pa.RecordBatch]:
         return lambda part: to_checkpoint(self._fragment_id, self._column, pieces_within(pieces, part), self._kind)
+
+
+def _is_of_another(file: str, plan: Plan) -> bool:
+    """Return whether a job wrote a file with values of a function that the plan does not use."""
+    name = keys.parse_column_file_name(file)
+    return name is not None and name.function_part not in plan.header.versions
 
 
 class _Rows:

@@ -64,12 +64,12 @@ _ADDED = (
     *("rows_total", "rows_reused", "rows_planned", "rows_checkpointed", "rows_ready_to_commit", "rows_committed"),
     *("rows_skipped", "rows_failed", "rows_evaluated", "rows_computed", "rows_failed_before", "fragments_planned"),
     *("fragments_committed", "udf_seconds", "read_seconds", "checkpoint_seconds", "write_seconds", "load_seconds"),
-    *("commit_seconds", "spark_jobs", "rows_per_second", "rows_partly_committed"),
+    *("commit_seconds", "spark_jobs", "rows_per_second", "rows_partly_committed", "input_rows_evaluated"),
 )
 #: Counts of earlier executors that plans do not show.
 _OF_EARLIER = (
     *("rows_skipped", "rows_evaluated", "rows_computed", "udf_seconds", "read_seconds", "checkpoint_seconds"),
-    *("write_seconds", "load_seconds", "commit_seconds", "spark_jobs", "commits"),
+    *("write_seconds", "load_seconds", "commit_seconds", "spark_jobs", "commits", "input_rows_evaluated"),
 )
 
 

@@ -98,6 +98,7 @@ _SUMS = (
         "rows_skipped",
         "rows_evaluated",
         "rows_computed",
+        "input_rows_evaluated",
         "fragments_committed",
         "spark_jobs",
         "commits",
@@ -143,6 +144,8 @@ class JobMetrics:
         self._attempts = Progress()
         self._safe_before = 0
         self.units = 0
+        #: The rows with which functions of stale inputs were called before.
+        self.input_rows_evaluated = 0
         self.rows_committed = self.fragments_committed = self.commits = self.spark_jobs = 0
         self.commit_seconds = self.planning_seconds = 0.0
 
@@ -396,6 +399,7 @@ class JobMetrics:
             rows_failed=self.rows_failed,
             rows_evaluated=evaluated,
             rows_computed=self.rows_computed,
+            input_rows_evaluated=self.input_rows_evaluated,
             rows_failed_before=self.rows_failed_before,
             fragments_planned=self._attempts.fragments_committed + self.fragments_planned,
             fragments_committed=self.fragments_committed,

@@ -374,7 +374,7 @@ class _Delta:
         work.metrics.rows_committed += gains.rows_added + gains.rows_recomputed
         work.status.note(
             "commit",
-            f"{gains.rows_added:,} rows added, {gains.rows_recomputed:,} recomputed, {gains.rows_evicted:,} evicted "
+            f"{gains.rows_added:,} rows added, {gains.rows_recomputed:,} updated, {gains.rows_evicted:,} evicted "
             f"in version {made} of the view",
         )
 

@@ -21,15 +21,32 @@ _UNITS = (("second", 1.0, 90.0), ("minute", 60.0, 90.0 * 60), ("hour", 3600.0, 3
 _DAY = 24 * 3600.0
 
 
+#: The evidence that an estimate needs: so many rows, or so many seconds in the function. The cost of a few rows is
+#: mostly that of opening and closing files.
+_ENOUGH_ROWS = 20
+_ENOUGH_SECONDS = 30.0
+
+
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Seconds of wall time that a backfill took for each row."""
+    """Seconds of wall time that backfills took for some rows, and seconds that the function took for them."""
 
-    per_row: float
+    rows: int = 0
+    seconds: float = 0.0
+    function_seconds: float = 0.0
+
+    def __add__(self, other: RunTime) -> RunTime:
+        function_seconds = self.function_seconds + other.function_seconds
+        return RunTime(self.rows + other.rows, self.seconds + other.seconds, function_seconds)
+
+    @property
+    def is_enough(self) -> bool:
+        """Return whether the time of other rows can be estimated from it."""
+        return self.rows >= _ENOUGH_ROWS or self.function_seconds >= _ENOUGH_SECONDS
 
     def of(self, rows: int) -> float:
-        """Return the seconds for a number of rows."""
-        return self.per_row * rows
+        """Return the estimated seconds for a number of rows."""
+        return self.seconds / self.rows * rows
 
 
 def run_time(job: Job) -> RunTime | None:
@@ -44,7 +61,7 @@ def run_time(job: Job) -> RunTime | None:
     if not job.state.terminal or not job.started_at or not progress.rows_evaluated or wall <= 0 or work <= 0:
         return None
     at_once = max(1.0, work / wall)
-    return RunTime(work / at_once / progress.rows_evaluated)
+    return RunTime(progress.rows_evaluated, work / at_once, progress.udf_seconds)
 
 
 def estimate_text(seconds: float) -> str:
@@ -110,7 +127,11 @@ class ColumnOutcome:
     has_values: bool = True
     #: The number of rows, committed or stored, that are finished with the present definition but not with the new one.
     rows_lost: int = 0
-    #: Whether such rows can be kept.
+    #: Rows that the next backfill does not compute, as values that the new definition gave before are still stored.
+    rows_found: int = 0
+    #: Stale rows that the next backfill first compares with earlier versions.
+    rows_compared: int = 0
+    #: Whether lost rows can be kept.
     can_keep: bool = False
     #: The inputs of the present function.
     inputs_before: tuple[str, ...] = ()
@@ -126,22 +147,28 @@ class ColumnOutcome:
             return f"{self.column} is unchanged"
         if self.before is None:
             return f"{self.column} changed"
-        if self.outcome is Outcome.KEPT:
-            parts = ["its values are kept"]
-        elif self.rows_lost and (self.rows_stored or self.on_change is None):
-            would = "would" if self.on_change is OnChange.ERROR else "will"
-            parts = [f"{self.rows_lost:,} finished rows {would} be computed again"]
-            if others := self.rows_stale + self.rows_stored - self.rows_lost:
-                parts.append(f"{others:,} others that were not current")
-        else:
-            parts = [f"{self.rows_stale:,} rows stale"]
-            if self.rows_stale and self.on_change is not OnChange.ERROR:
-                parts.append("computed again by the next backfill")
+        parts = ["its values are kept"] if self.outcome is Outcome.KEPT else self._rows_again()
+        if self.rows_found:
+            parts.append(f"{self.rows_found:,} rows get back stored values of {self.function}")
         if self.rows_not_computed:
             parts.append(f"{self.rows_not_computed:,} not computed yet")
         if self.expected_seconds is not None and self.rows_stale + self.rows_stored + self.rows_not_computed:
             parts.append(estimate_text(self.expected_seconds))
         return f"{self.column} changed: {', '.join(parts)}{self._how_to_keep()}"
+
+    def _rows_again(self) -> list[str]:
+        if self.rows_lost and (self.rows_stored or self.on_change is None):
+            would = "would" if self.on_change is OnChange.ERROR else "will"
+            parts = [f"{self.rows_lost:,} finished rows {would} be computed again"]
+            if others := self.rows_stale + self.rows_stored - self.rows_lost:
+                parts.append(f"{others:,} others that were not current")
+            return parts
+        if self.rows_found and not self.rows_stale:
+            return []
+        parts = [f"{'up to ' if self.rows_compared else ''}{self.rows_stale:,} rows stale"]
+        if self.rows_stale and self.on_change is not OnChange.ERROR:
+            parts.append("computed again by the next backfill")
+        return parts
 
     def _how_to_keep(self) -> str:
         if not self.can_keep or not self.rows_lost:

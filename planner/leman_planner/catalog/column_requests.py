@@ -17,7 +17,6 @@ from leman._format.stored_functions import UdfDefinition
 from leman._format.stored_logs import JOBS, sql_quoted
 from leman_core.functions import binding, column_checks
 from leman_core.functions.column_checks import NewColumn
-from leman_core.model.plan import PlanHeader
 from leman_core.model.service_errors import UNREADABLE, DataLoss, FailedPrecondition, LemanError
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.storage import stored_jobs
@@ -27,7 +26,7 @@ from leman_planner.catalog import column_changes, table_catalog
 from leman_planner.catalog.column_changes import ColumnOutcome, OnChange, Outcome, RunTime, run_time
 from leman_planner.catalog.table_catalog import KEEP_TYPE, Addition, Catalog, id_of_added
 from leman_planner.planning.column_graph import with_columns
-from leman_planner.planning.plan_maker import PlanMaker
+from leman_planner.planning.plan_maker import Forecast, PlanMaker
 from leman_planner.planning.request_resolution import defined_column
 
 _log = structlog.get_logger(__name__)
@@ -52,7 +51,8 @@ def expected_seconds(database: str, table: str, column: str, rows: int) -> float
 
 
 def last_run_time(database: str, table: str, column: str) -> RunTime | None:
-    """Return the run time of a column's last backfill that called its function, or None if there is none.
+    """Return the run time of the last backfills of a column, as many as an estimate needs; None if too few rows were
+    computed.
 
     Raises:
         LemanError: See `storage_errors.failed`.
@@ -62,6 +62,7 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
     tail = stored_jobs.tail_records(uri)
     log = AppendLog(f"{uri}/{JOBS}", pa.schema([]), called=f"The job history of {uri}")
     rows = log.read(["record"], f"`table` = {sql_quoted(table)} AND `column` = {sql_quoted(column)}")
+    total = RunTime()
     for record in itertools.chain(reversed(tail), (str(row["record"]) for row in rows[: -_LOOKED_AT - 1 : -1])):
         try:
             job = stored_jobs.decode_job(record)
@@ -70,7 +71,9 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
         if (job.request.table, job.column) != (table, column):
             continue
         if (found := run_time(job)) is not None:
-            return found
+            total += found
+            if total.is_enough:
+                return total
     return None
 
 
@@ -221,12 +224,13 @@ class ColumnRequests:
         if column_changes.is_same(udf, existing.inputs, bound, table) and not gives_up:
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
         before = self._function_before(request.database, bound)
-        after = self._plan_after(table, existing, kept=kept)
+        planned = self._plan_after(table, existing, kept=kept)
+        after = planned.header
         stale, first = column_changes.rows_by_need(after)
         lost, stored, asks = 0, 0, not kept and before is not None
         if before is not None and not kept:
-            with contextlib.suppress(FailedPrecondition):  # an input of the present function no longer exists
-                lost, stored = column_changes.rows_lost(self._plans.forecast(table, column, before), after)
+            with contextlib.suppress(FailedPrecondition):  # an input of the present function is gone
+                lost, stored = column_changes.rows_lost(self._plans.forecast(table, column, before).header, after)
         return ColumnOutcome(
             column=column,
             outcome=Outcome.KEPT if kept else Outcome.UPDATED,
@@ -237,16 +241,18 @@ class ColumnRequests:
             rows_not_computed=first - stored,
             rows_stored=stored,
             rows_lost=lost,
+            rows_found=planned.rows_found,
+            rows_compared=min(stale, planned.rows_compared),
             can_keep=bool(lost) and _can_keep(table, existing),
             inputs_before=tuple(column_changes.input_names(bound, table)),
             on_change=request.on_change,
             expected_seconds=self._expected(request.database, request.table, column, stale + first),
             notes=column_changes.difference_notes(udf, existing.inputs, bound, table, before),
-            has_values=not asks or bool(stale + stored),
+            has_values=not asks or bool(stale + stored + planned.rows_found),
         )
 
-    def _plan_after(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> PlanHeader:
-        """Return the header of the plan that the new definition would have."""
+    def _plan_after(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> Forecast:
+        """Return the plan with the new definition."""
         column, udf, bound, inputs = existing.asked.name, existing.udf, existing.bound, existing.inputs
         earlier = column_checks.kept_functions(column, bound, udf, inputs, table) if kept else ()
         rebound = column_checks.binding_to(

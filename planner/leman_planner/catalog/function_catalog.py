@@ -340,7 +340,7 @@ class PreviewPlans:
             field = replace(column, arrow=column_bindings.bind(column.arrow, rebound))
             fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
             table = replace(table, fields=fields)
-        return self._plans.forecast(table, column.name, udf).rows_to_compute
+        return self._plans.forecast(table, column.name, udf).header.rows_to_compute
 
 
 def _fields_in(read: TableSnapshot, inputs: Sequence[TableField]) -> tuple[TableField, ...]:

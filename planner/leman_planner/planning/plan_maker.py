@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Literal, TypeAlias, TypeVar
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import structlog
@@ -19,7 +20,17 @@ from leman._format.column_bindings import ColumnBinding, FunctionVersion
 from leman._format.stored_functions import UdfDefinition
 from leman_core.functions import binding
 from leman_core.model import keys
-from leman_core.model.plan import BackfillSpec, KeptRows, Plan, PlanHeader, Reason, StaleInput, TracedFile
+from leman_core.model.plan import (
+    BackfillSpec,
+    KeptRows,
+    Plan,
+    PlanHeader,
+    Reason,
+    StaleInput,
+    TracedFile,
+    rows_compared,
+    rows_found,
+)
 from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_states import StateSummary
 from leman_core.model.service_errors import DataLoss, LemanError, NotFound
@@ -137,6 +148,16 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
+class Forecast(NamedTuple):
+    """A plan that would be made for another definition of a column."""
+
+    #: Rows that the job would migrate count as reused.
+    header: PlanHeader
+    rows_found: int
+    #: Of the rows to compute, those that the job would first compare with earlier versions.
+    rows_compared: int
+
+
 class PlanMaker:
     """Makes plans. It is stateless, so any number of threads may use it."""
 
@@ -187,14 +208,21 @@ class PlanMaker:
             plan = replace(plan, header=replace(plan.header, replaced=replaced))
         if plan.traced:
             plan = replace(plan, traced=(*plan.traced, *self._traced_of_others(resolved, place)))
+        return self._with_earlier_values(resolved, plan, statuses, stored_work)
+
+    def _with_earlier_values(
+        self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored_work: StoredWork
+    ) -> Plan:
+        """Add migrated and compared rows to a plan."""
         plan = self._migrated(resolved, plan, statuses, stored_work)
         if plan.tasks:
-            unchanged = UnchangedInputs(resolved, self._tables, store)
+            store = self._checkpoints(resolved.table.uri)
+            unchanged = UnchangedInputs(resolved, self._tables, store, was_used=stored_work.was_used)
             plan = replace(plan, compared=unchanged.compared(plan, statuses))
         return plan
 
-    def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> PlanHeader:
-        """Return the header that the plan of a plain backfill would have if the table were the given one.
+    def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> Forecast:
+        """Return what the plan of a plain backfill would be if the table were as given.
 
         Raises:
             LemanError: As `plan`.
@@ -203,7 +231,12 @@ class PlanMaker:
             resolved = resolve_request(BackfillSpec("", "", column), table, udf, udf)
             statuses = self.statuses(resolved)
             resolved, stored_work = self.stored_work(resolved, statuses)
-            return draft_plan(resolved, statuses, stored_work).plan.header
+            plan = draft_plan(resolved, statuses, stored_work).plan
+            if stored_work.was_used:
+                plan = self._with_earlier_values(resolved, plan, statuses, stored_work)
+        found, header = rows_found(plan), plan.header
+        header = replace(header, rows_reused=header.rows_reused + found, rows_to_compute=header.rows_to_compute - found)
+        return Forecast(header, found, rows_compared(plan))
 
     def stale_inputs(self, database: str) -> StaleInputs:
         """Return the finder of computed columns of a database that are not current."""
@@ -287,6 +320,7 @@ class PlanMaker:
             failed=failed,
             kept_rows=kept_rows,
             kept=() if resolved.failed_only else tuple(self._kept_work(resolved, wanted, store)),
+            was_used=bool(listed) or _has_traced(resolved, statuses, store),
         )
 
     def _kept_work(self, resolved: ResolvedRequest, wanted: OpenInputs, store: CheckpointStore) -> Iterator[KeptWork]:
@@ -309,7 +343,8 @@ class PlanMaker:
         if not elsewhere or not planned_tasks(plan.tasks).rows_missing.any():
             return plan
         store = self._checkpoints(resolved.table.uri)
-        found = (migrated_rows(asked, plan, seen, work, store) for asked, seen, work in elsewhere)
+        existing = partial(self._tables.existing_data_files, resolved.table.uri)
+        found = (migrated_rows(asked, plan, seen, work, store, existing) for asked, seen, work in elsewhere)
         return replace(plan, migrated=tuple(itertools.chain.from_iterable(found)))
 
     def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
@@ -379,6 +414,12 @@ def _listed(store: CheckpointStore, resolved: ResolvedRequest) -> tuple[Resolved
         return resolved, listed
     former = resolved.family.as_made(listed).former_place
     return (replace(resolved, former_place=former) if former else resolved), listed
+
+
+def _has_traced(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> bool:
+    """Return whether another function replaced values, and rows of this one were traced before."""
+    has_others = CODE[Reason.UDF_CHANGED] in statuses.reasons
+    return has_others and keys.traced_key(resolved.versions[0]) in store
 
 
 def _partial_files(statuses: Statuses) -> set[str]:

@@ -10,7 +10,9 @@ together with the values of computed columns. A merge by an indexed key rewrites
 values are still right if the inputs are equal. A plan reads no values. Instead, it lists the fragments of earlier
 versions in which the rows were current, and the executor compares the inputs (`docs/decisions/0055-equal-inputs.md`).
 The walk goes back through the transactions that wrote files of the column or of its inputs. If the rows were not
-current in the version before a transaction, it continues from the fragments that had them then.
+current in the version before a transaction, it continues from the fragments that had them then. If an edit of the
+function is taken back, the walk also goes back through the files of the other function, as rows may have moved before
+or after these were written.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from leman_core.functions.arrow_values import Mask
 from leman_core.model import keys, row_states
 from leman_core.model.plan import ComparedFile, EarlierRows, MigratedRows, Plan, Reason
 from leman_core.model.plan_columns import FragmentColumns, planned_tasks
-from leman_core.model.row_positions import RowRange
+from leman_core.model.row_positions import RowRange, subtract_ranges
 from leman_core.model.row_states import Predecessor, RowState
 from leman_core.model.service_errors import DataLoss, LemanError, NotFound
 from leman_core.model.table import CompactionHistory, Fragment, TableSnapshot
@@ -123,8 +125,18 @@ def migrated_rows(
     statuses: Statuses,
     stored_work: StoredWork,
     store: CheckpointStore,
+    existing_files: Callable[[Iterable[str]], set[str]],
 ) -> tuple[MigratedRows, ...]:
-    """Return the missing rows of the plan's fragments that are stored elsewhere."""
+    """Return the missing rows of the plan's fragments that are stored elsewhere.
+
+    Args:
+        resolved: The request.
+        plan: The plan without these rows.
+        statuses: Those of all fragments.
+        stored_work: The stored work. Only the files of its `records` are known to exist.
+        store: Has further records.
+        existing_files: Returns which data files exist: a cleanup may have deleted those of removed fragments.
+    """
     reader = _CheckpointReader(resolved, store, stored_work.records)
     migrator = CheckpointMigrator(resolved, stored_work, reader)
     found = [*migrator.replaced(plan, statuses), *migrator.followed(plan, statuses)]
@@ -136,6 +148,9 @@ def migrated_rows(
         origins = partial(map, partial(compaction_origin, resolved))
         compactions = _trace(resolved.table, origins, files) if files else CompactionHistory()
         found += migrator.moved(plan, statuses, compactions)
+    if reader.files:
+        lost = set(reader.files.values()) - existing_files(reader.files.values())
+        found = [rows for rows in found if reader.files.get(rows.source) not in lost]
     return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
 
 
@@ -190,9 +205,16 @@ class _CheckpointReader(_OldFiles):
         super().__init__(resolved)
         self._store = store
         self._known = known
+        #: The files of the records that were read here, by key.
+        self.files: dict[str, str] = {}
 
     def record(self, key: str) -> FragmentRecord | None:
-        return self._known[key] if key in self._known else read_record(self._store, key)
+        if key in self._known:
+            return self._known[key]
+        found = read_record(self._store, key)
+        if found is not None:
+            self.files[key] = found.file
+        return found
 
 
 class _Archive(_OldFiles):
@@ -273,6 +295,7 @@ _MOST_MISSING = 128
 _MOST_EARLIER = 64
 #: Reasons that writes by others cause. An update by Leman leaves computed columns without a file.
 _WRITTEN = frozenset({Reason.EXTERNAL_WRITE, Reason.INPUT_CHANGED, Reason.HISTORY_LOST, Reason.MISSING})
+_WITH_FILE = _WRITTEN - {Reason.MISSING}
 _CHANGES = frozenset({Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.REWRITE, Kind.MERGE, Kind.UNKNOWN})
 
 
@@ -332,13 +355,18 @@ class UnchangedInputs:
     Args:
         resolved: The request.
         tables: Opens earlier versions.
-        store: Has records of files whose names do not show who wrote them.
+        store: Has records of files whose names say nothing.
+        was_used: Whether the function computed the column before: then rows that another function has replaced since
+            may have values in earlier versions.
     """
 
-    def __init__(self, resolved: ResolvedRequest, tables: LanceTables, store: CheckpointStore) -> None:
+    def __init__(
+        self, resolved: ResolvedRequest, tables: LanceTables, store: CheckpointStore, *, was_used: bool
+    ) -> None:
         self._resolved = resolved
         self._tables = tables
         self._store = store
+        self._was_used = was_used
         self._opened = 0
         self._tracer = FileTracer(replace(resolved, filter=Filter()), store)
 
@@ -360,7 +388,7 @@ class UnchangedInputs:
 
     def _candidates(self, plan: Plan, statuses: Statuses) -> Iterator[FragmentStatus]:
         written = np.zeros(len(statuses), np.bool_)
-        for reason in _WRITTEN - {Reason.MISSING}:
+        for reason in _WITH_FILE:
             written |= statuses.reasons == CODE[reason]
         for at, status in statuses.others.items():
             if status.moved is not None:
@@ -369,6 +397,10 @@ class UnchangedInputs:
         # If all lack it, nothing was ever computed. If very many do, they were probably appended.
         if not missing_file.all() and np.count_nonzero(missing_file) <= _MOST_MISSING:
             written |= missing_file & _may_have_older_rows(statuses.fragments, missing_file)
+        if self._was_used:  # values of fragments that have all their rows are migrated
+            replaced = statuses.reasons == CODE[Reason.UDF_CHANGED]
+            replaced &= ~statuses.fragments.with_ids(_migrated_fragments(plan))
+            written |= replaced & _may_have_older_rows(statuses.fragments, replaced)
         if not written.any():
             return
         ids = set(statuses.fragments.ids[written][:_MOST_FRAGMENTS].tolist())
@@ -439,7 +471,11 @@ class UnchangedInputs:
                 yield self._place(compared, fragment, same_offsets=same_offsets)
 
     def _others_wrote(self, status: FragmentStatus) -> bool:
-        """Return whether other writers wrote the rows, possibly before a partial file that leaves them out."""
+        """Return whether other writers, or another function, wrote the rows, possibly before a partial file that leaves
+        them out.
+        """
+        if status.reason is Reason.UDF_CHANGED:
+            return self._was_used
         if status.reason is not Reason.PARTIAL:
             return status.reason in _WRITTEN
         earlier = column_files.read_predecessors(self._resolved.table.uri, status.current_file)
@@ -464,13 +500,18 @@ class UnchangedInputs:
         return _FilePosition(compared, fragment, same_offsets, self._files(fragment))
 
     def _files(self, fragment: Fragment) -> frozenset[str]:
-        """Return the files whose origin matters: those of the inputs, and an output file of another writer.
+        """Return the files whose origin matters: those of the inputs, and that of the output if another writer or
+        another function wrote it.
 
         If the fragment has none of them, return the files that brought its rows, as an update omits computed columns.
         """
-        output = fragment.files_of(self._resolved.output.field.field_ids)
-        matter = [*filter(_is_foreign, output), *fragment.files_of(self._resolved.input_ids)]
+        output = filter(self._is_of_others, fragment.files_of(self._resolved.output.field.field_ids))
+        matter = [*output, *fragment.files_of(self._resolved.input_ids)]
         return frozenset(matter or filter(_is_foreign, (file.path for file in fragment.files)))
+
+    def _is_of_others(self, file: str) -> bool:
+        name = keys.parse_column_file_name(file)
+        return name is None or (self._was_used and name.function_part not in self._resolved.versions)
 
     def _encoded(self, states: row_states.States) -> bytes:
         return row_states.encode_states(states, frozenset(), self._resolved.versions[1:])
@@ -503,6 +544,16 @@ def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
     for at, fragment in zip(others.tolist(), fragments.take(others), strict=True):
         found[at] = sum(_is_foreign(file.path) for file in fragment.files) > 1
     return found
+
+
+def _migrated_fragments(plan: Plan) -> set[int]:
+    """Return the fragments whose missing rows are all among the plan's migrated rows."""
+    migrated: dict[int, list[RowRange]] = defaultdict(list)
+    for rows in plan.migrated:
+        if not rows.left_out:
+            migrated[rows.fragment_id].append(rows.covered)
+    tasks = planned_tasks(plan.tasks).of_fragments(set(migrated)) if migrated else ()
+    return {task.fragment_id for task in tasks if not subtract_ranges(task.missing, migrated[task.fragment_id])}
 
 
 def _is_foreign(file: str) -> bool:

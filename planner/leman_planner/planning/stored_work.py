@@ -104,6 +104,8 @@ class StoredWork:
     kept: Sequence[KeptWork] = ()
     #: The numbers of rows with values of earlier versions, by fragment id and version, for fragments with deleted rows.
     kept_rows: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    #: Whether anything is stored for the function and the column, also for other inputs or fragments.
+    was_used: bool = False
 
     def kept_now(self, fragment_id: int, states: StateSummary) -> Mapping[str, int]:
         """Return the number of a fragment's rows with values of each earlier version. `states` is its file's header."""

@@ -164,9 +164,44 @@ def plan_refresh(
         changes=decided.changes,
         stale=stale,
         rows=case.view.live_rows,
+        calls={name: _most_calls(case, decided, is_stale=name in stale) for name in map(_name, functions)},
         file_format="{}.{}".format(*case.view.file_format),
         identity=case.view.version_identity,
     )
+
+
+def _name(function: ResolvedFunction) -> str:
+    return function.column.name
+
+
+def _most_calls(case: Case, decided: _Decision, *, is_stale: bool) -> int:
+    """Return an upper bound of the rows that a function is called for. It reads no row, so the filter of the view and
+    earlier values are not considered.
+    """
+    if decided.mode is RefreshMode.NO_OP:
+        return 0
+    query = case.definition.query
+    every = case.target.live_rows if query.limit is None else min(query.limit, case.target.live_rows)
+    if decided.create_placeholders_again or (decided.mode is RefreshMode.FULL and not decided.unset):
+        return every
+    placeholders = sum(unset.physical_rows - unset.deleted_rows for unset in decided.unset)
+    shifts = query.limit is not None or query.offset  # then a deleted row makes room for another one
+    changed = case.target.live_rows if decided.changes and shifts else _rows_changed(case, decided.changes)
+    whole = case.view.live_rows if is_stale else placeholders
+    return whole + min(every, changed)
+
+
+def _rows_changed(case: Case, changes: Sequence[SourceChange]) -> int:
+    """Return an upper bound of the source's rows with values that the view lacks."""
+    before = {} if case.base is None else {fragment.fragment_id: fragment for fragment in case.base.fragments}
+    kinds = {change.fragment_id: change.kind for change in changes}
+    rows = 0
+    for fragment in case.target.fragments:
+        kind = kinds.get(fragment.fragment_id)
+        if kind is ChangeKind.DELETIONS and fragment.deleted_rows > before[fragment.fragment_id].deleted_rows:
+            continue
+        rows += fragment.live_rows if kind is not None and kind is not ChangeKind.GONE else 0
+    return rows
 
 
 def broken_link(case: Case) -> RefreshReason | None:

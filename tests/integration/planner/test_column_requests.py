@@ -14,6 +14,7 @@ from leman_core.storage.lance_tables import LanceTables
 from leman_planner.catalog.column_changes import OnChange, Outcome
 from leman_planner.catalog.column_requests import ColumnRequest, ColumnRequests
 from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planner_service import explain_plan
 from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
@@ -143,6 +144,32 @@ def test_a_change_that_goes_back_finds_the_values_that_are_still_there(lake):
     done(lake, asked(lake, column(version="2"), on_change=OnChange.UPDATE)[0])
     told = asked(lake, column(), on_change=OnChange.UPDATE, request_id="r2")[1]["c"]
     assert (told.rows_stale, told.rows_not_computed) == (0, 0)
+
+
+def test_a_change_taken_back_counts_the_values_that_are_stored(tmp_path):
+    lake = Lake(tmp_path)
+    lake.registry.put(SECOND)
+    made = lake.plan()
+    for task in made.tasks:
+        staged = lake.write(made, task)
+        lake.record(made, task, staged)
+        lake.install(made, task, staged.file)
+    done(lake, asked(lake, column(version="2"), on_change=OnChange.UPDATE)[0])
+    lake.fill(lake.plan())
+    with pytest.raises(FailedPrecondition, match=rf"^c changed: {ALL} rows get back stored values of f@1 \("):
+        asked(lake, column(), request_id="r2")
+    work, told = asked(lake, column(), on_change=OnChange.UPDATE, request_id="r2")
+    assert (told["c"].rows_stale, told["c"].rows_lost) == (0, 0)
+    assert told["c"].summary == f"c changed: {ALL} rows get back stored values of f@1"
+    done(lake, work)
+    explained = explain_plan(lake.plan(), 0, None)
+    assert (explained.rows_to_compute, explained.rows_reused) == (0, ALL)
+    assert "about 0 rows to compute; 30 rows reused, of which 30 are stored elsewhere" in explained.summary
+    lake.open().delete("id < 3")
+    assert explain_plan(lake.plan(), 0, None).rows_reused == ALL - 3
+    lance.write_dataset(rows(ROWS), lake.uri, mode="append")
+    explained = explain_plan(lake.plan(), 0, None)
+    assert (explained.rows_to_compute, explained.rows_reused) == (ROWS, ALL - 3)
 
 
 def test_an_altered_column_says_what_is_computed_again_and_how_that_is_kept(lake):

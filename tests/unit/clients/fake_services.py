@@ -289,6 +289,7 @@ class _Servicer(
         )
         answer.changes.add(kind=planner_pb2.SOURCE_CHANGE_KIND_APPEARED, fragments=2)
         answer.changes.add(kind=planner_pb2.SOURCE_CHANGE_KIND_DELETIONS, fragments=1)
+        answer.functions.add(column="n", most_rows=1200)
         return self._answer("ExplainRefresh", request, context, answer)
 
     def PreviewFunction(self, request, context):

@@ -232,6 +232,10 @@ def test_choice_of_display():
         ),
         (job("DONE", attempt=2), r".*: 500 rows computed, 200 reused in 2.0 s.*"),
         (
+            job("DONE", {**HALF, "input_rows_evaluated": 20}),
+            r".*: 500 rows computed, 200 reused, 20 rows of inputs computed first, in 2.0 s.*",
+        ),
+        (
             job(
                 "DONE_WITH_ERRORS",
                 {"rows_failed_before": 4},

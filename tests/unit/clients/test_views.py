@@ -13,6 +13,7 @@ import pytest
 import leman
 from leman import errors
 from leman._relation import Query
+from leman._wire import conversions
 from leman.progress import LineDisplay, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.clients.fake_services import make_job, make_view, status
@@ -288,6 +289,20 @@ def test_result_is_one_line(view, fake, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("counts", "inputs", "told"),
+    [
+        ({"rows_recomputed": 50}, 0, "50 rows updated; no calls"),
+        ({"rows_recomputed": 50, "rows_evaluated": 1}, 0, "50 rows updated; functions called for 1 row"),
+        ({"rows_added": 2}, 30, "2 rows added; 30 rows of inputs computed first"),
+    ],
+)
+def test_a_result_tells_calls_from_written_rows(counts, inputs, told):
+    job = refreshed(**counts)
+    job.progress.input_rows_evaluated = inputs
+    assert str(conversions.refresh_result(job)) == f"incremental (source changed): {told}; source version 0"
+
+
 def test_result_tells_of_rows_that_failed(view, fake, caplog):
     job = refreshed("DONE_WITH_ERRORS", rows_added=10, source_version=9)
     job.progress.rows_failed, job.progress.rows_failed_before = 5, 1
@@ -353,6 +368,8 @@ def test_plan_shows_what_would_be_done(view):
     assert plan.changes == {"appeared": 2, "deletions": 1}
     assert "2 appeared, 1 deletions" in str(plan)
     assert "source version 5 to 9" in str(plan)
+    assert plan.calls == {"n": 1200}
+    assert "functions to call: n for up to 1,200 rows" in str(plan)
 
 
 def test_cascade_refreshes_the_nearest_to_the_table_first(db, fake):
@@ -385,8 +402,6 @@ def test_cascade_goes_to_the_latest_version_only(view):
 
 
 def test_lines_name_the_view():
-    from leman._wire import conversions
-
     out = io.StringIO()
     job = conversions.job(refreshed(rows_added=1))
     LineDisplay("adults", out).update(job, [])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import leman
 from leman_core import settings as config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,6 +52,11 @@ REASON = re.compile(r"`([A-Z]{3,}_[A-Z_]{3,})`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 #: How a line of a block of commands begins.
 COMMAND = re.compile(r"(\./leman|leman|export|pip|\.venv/bin/\S+|\.ci/run)\b")
+#: What variables in documents of the SDK stand for.
+OBJECTS = {"db": leman.Database, "table": leman.Table, "docs": leman.Table, "view": leman.View}
+#: Documents of other clients, and of how the SDK once was.
+OF_OTHERS = re.compile(r"clients/(go|java|typescript)/|docs/decisions/")
+METHOD = re.compile(rf"\b({'|'.join(OBJECTS)})\.([a-z]\w*)\(")
 ENTRY = re.compile(r"^\*\*(.+?)\*\* –", re.MULTILINE)
 
 
@@ -152,6 +158,12 @@ def test_every_rpc_and_every_reason_that_is_named_exists():
             assert f"rpc {rpc}(" in bodies[service], document
         reasons = {name for name in REASON.findall(text) if not name.startswith(("LEMAN_", "OTEL_"))}
         assert reasons - words <= OF_TESTS, document
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if not OF_OTHERS.match(d)])
+def test_every_method_of_the_sdk_that_is_named_exists(document):
+    named = set(METHOD.findall(text_of(document)))
+    assert [f"{variable}.{name}" for variable, name in sorted(named) if not hasattr(OBJECTS[variable], name)] == []
 
 
 def test_decision_records_are_numbered_without_gaps():

@@ -121,6 +121,12 @@ def test_a_long_diff_is_cut():
         (outcome(rows_stale=4000, expected_seconds=720.0), "score changed: 4,000 rows stale, about 12 minutes"),
         (outcome(rows_stale=4000), "score changed: 4,000 rows stale"),
         (
+            outcome(rows_stale=10, rows_compared=4, rows_found=20, on_change=OnChange.UPDATE),
+            "score changed: up to 10 rows stale, computed again by the next backfill, 20 rows get back stored values "
+            "of f@2",
+        ),
+        (outcome(rows_found=20), "score changed: 20 rows get back stored values of f@2"),
+        (
             outcome(rows_stored=7, rows_lost=7, can_keep=True, rows_not_computed=9),
             "score changed: 7 finished rows would be computed again, 9 not computed yet; on_change='keep' keeps them",
         ),

@@ -278,6 +278,32 @@ def test_a_first_fill_that_was_cut_short_is_completed_first():
     assert not made.create_placeholders_again
 
 
+_STALE = definition(filled={"n": "f@0"})
+_LIMITED = definition(query=dataclasses.replace(QUERY, limit=4))
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows"),
+    [
+        ({}, 0),
+        ({"target": source(7, fragment(0), fragment(1))}, 0),
+        ({"target": source(7, fragment(0), fragment(2, rows=7))}, 7),
+        ({"target": source(7, fragment(0, files=("ab0", "new")), fragment(1))}, 10),
+        ({"target": source(7, fragment(0, deleted=3), fragment(1))}, 0),
+        ({"target": source(7, fragment(0, deleted=3), fragment(1)), "definition": _LIMITED}, 4),
+        ({"base": source(5, fragment(0, deleted=3), fragment(1)), "target": source(7, *BASE.fragments)}, 10),
+        ({"the_view": view("placeholders", "placeholders")}, 20),
+        ({"the_view": view("placeholders"), "target": source(7, fragment(0, rows=9))}, 9),
+        ({"the_view": view("view", "placeholders"), "target": source(7, fragment(0), fragment(2))}, 20),
+        ({"policy": RefreshPolicy.FULL}, 20),
+        ({"definition": _STALE}, 20),
+        ({"definition": _STALE, "target": source(7, *BASE.fragments, fragment(2, rows=3))}, 23),
+    ],
+)
+def test_a_plan_bounds_the_calls_of_a_function(asked, rows):
+    assert plan(**asked).calls == {"n": rows}
+
+
 def test_a_first_fill_is_no_fallback():
     assert outcome(plan(view("placeholders"), policy=RefreshPolicy.INCREMENTAL)) == ("FULL", "FIRST_FILL")
 

@@ -80,7 +80,7 @@ def test_the_last_backfill_of_the_column_that_called_its_function_counts(tmp_pat
         job("j2", rows=100, udf=10.0, wall=10.0),
         job("j3", rows=0, udf=0.0),
         job("j4", rows=1, udf=99.0, wall=99.0, column="o'c"),
-        job("j5", rows=1, udf=99.0, wall=99.0, table="other"),
+        job("j5", rows=100, udf=99.0, wall=99.0, table="other"),
     ):
         record = stored_jobs.encode_job(told)
         log.append([{"job_id": told.job_id, "table": told.request.table, "column": told.column, "record": record}])
@@ -89,9 +89,30 @@ def test_the_last_backfill_of_the_column_that_called_its_function_counts(tmp_pat
     assert last_run_time(str(tmp_path), "t", "o'c").of(2) == pytest.approx(198.0)
 
 
-def test_a_damaged_record_is_passed_over(tmp_path):
-    log = AppendLog(f"{tmp_path}/_leman/jobs.lance", SCHEMA, ordered=True)
+def write_history(folder, *records):
+    log = AppendLog(f"{folder}/_leman/jobs.lance", SCHEMA, ordered=True)
     log.create()
-    for record in (stored_jobs.encode_job(job()), "0123 nonsense"):
+    for record in records:
         log.append([{"job_id": "j", "table": "t", "column": "c", "record": record}])
+
+
+@pytest.mark.parametrize(
+    ("jobs", "seconds"),
+    [
+        ([job(rows=1, udf=2.0)], None),
+        ([job(rows=19, udf=29.0, wall=50.0)], None),
+        ([job(rows=1, udf=30.0, wall=50.0)], 3000.0),
+        ([job(rows=99, udf=9.0), job(rows=1, udf=1.0)], 10.0),
+        ([job(rows=50, udf=500.0, wall=900.0), job(rows=99, udf=9.0), job(rows=1, udf=1.0)], 10.0),
+    ],
+)
+def test_an_estimate_needs_twenty_rows_or_half_a_minute(tmp_path, jobs, seconds):
+    """A job of one row took the time of its files: it made 8 minutes of 20 seconds."""
+    write_history(tmp_path, *map(stored_jobs.encode_job, jobs))
+    found = expected_seconds(str(tmp_path), "t", "c", 100)
+    assert found == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_a_damaged_record_is_passed_over(tmp_path):
+    write_history(tmp_path, stored_jobs.encode_job(job()), "0123 nonsense")
     assert last_run_time(str(tmp_path), "t", "c") is not None

@@ -190,6 +190,6 @@ def test_rows_that_are_stored_elsewhere_are_looked_for_in_their_fragments_alone(
         return FragmentTask(fragment_id, *rest)
 
     monkeypatch.setattr(plan_columns, "FragmentTask", noted)
-    found = migrated_rows(asked, made, statuses, work, store=None)
+    found = migrated_rows(asked, made, statuses, work, store=None, existing_files=set)
     assert [(rows.fragment_id, rows.covered) for rows in found] == [(5, RowRange(0, 100))]
     assert looked_at == [5]

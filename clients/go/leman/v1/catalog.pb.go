@@ -1133,8 +1133,8 @@ type ColumnOutcome struct {
 	RowsStale int64 `protobuf:"varint,6,opt,name=rows_stale,json=rowsStale,proto3" json:"rows_stale,omitempty"`
 	// Rows without a value, which the next backfill computes as well.
 	RowsNotComputed int64 `protobuf:"varint,7,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`
-	// An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-	// the column was never backfilled.
+	// An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+	// too few rows were computed, see ExplainPlanResponse.expected_duration.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
 	// A one-sentence summary of this message.
 	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`

@@ -852,7 +852,7 @@ type RefreshResult struct {
 	Reason RefreshReason `protobuf:"varint,2,opt,name=reason,proto3,enum=leman.v1.RefreshReason" json:"reason,omitempty"`
 	// Rows added to the view, including those of a first fill.
 	RowsAdded int64 `protobuf:"varint,3,opt,name=rows_added,json=rowsAdded,proto3" json:"rows_added,omitempty"`
-	// Rows whose values were recomputed in place.
+	// Rows whose values were written again in place. Functions were called only for `rows_evaluated`.
 	RowsRecomputed int64 `protobuf:"varint,4,opt,name=rows_recomputed,json=rowsRecomputed,proto3" json:"rows_recomputed,omitempty"`
 	// Rows removed from the view.
 	RowsEvicted int64 `protobuf:"varint,5,opt,name=rows_evicted,json=rowsEvicted,proto3" json:"rows_evicted,omitempty"`
@@ -1061,9 +1061,12 @@ type Progress struct {
 	// leaves out: see ExplainPlanResponse.rows_failed_before.
 	RowsFailedBefore int64 `protobuf:"varint,24,opt,name=rows_failed_before,json=rowsFailedBefore,proto3" json:"rows_failed_before,omitempty"`
 	// Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
-	LoadDuration  *durationpb.Duration `protobuf:"bytes,25,opt,name=load_duration,json=loadDuration,proto3" json:"load_duration,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LoadDuration *durationpb.Duration `protobuf:"bytes,25,opt,name=load_duration,json=loadDuration,proto3" json:"load_duration,omitempty"`
+	// Rows passed to the functions of stale inputs, which the job computed first (ON_STALE_INPUT_FIRST). No other count
+	// includes them.
+	InputRowsEvaluated int64 `protobuf:"varint,26,opt,name=input_rows_evaluated,json=inputRowsEvaluated,proto3" json:"input_rows_evaluated,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Progress) Reset() {
@@ -1269,6 +1272,13 @@ func (x *Progress) GetLoadDuration() *durationpb.Duration {
 		return x.LoadDuration
 	}
 	return nil
+}
+
+func (x *Progress) GetInputRowsEvaluated() int64 {
+	if x != nil {
+		return x.InputRowsEvaluated
+	}
+	return 0
 }
 
 // See JobService.CreateJob.
@@ -4222,7 +4232,7 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	" \x01(\x03R\x13sourceVersionBefore\x12%\n" +
 	"\x0esource_version\x18\v \x01(\x03R\rsourceVersion\x12!\n" +
 	"\fview_version\x18\f \x01(\x03R\vviewVersion\x12\x1a\n" +
-	"\bwarnings\x18\r \x03(\tR\bwarnings\"\xb3\v\n" +
+	"\bwarnings\x18\r \x03(\tR\bwarnings\"\xe5\v\n" +
 	"\bProgress\x12\x1d\n" +
 	"\n" +
 	"rows_total\x18\x01 \x01(\x03R\trowsTotal\x12\x1f\n" +
@@ -4255,7 +4265,8 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\acommits\x18\x16 \x01(\x05R\acommits\x12#\n" +
 	"\rrows_computed\x18\x17 \x01(\x03R\frowsComputed\x12,\n" +
 	"\x12rows_failed_before\x18\x18 \x01(\x03R\x10rowsFailedBefore\x12>\n" +
-	"\rload_duration\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\floadDuration\"\xe2\x01\n" +
+	"\rload_duration\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\floadDuration\x120\n" +
+	"\x14input_rows_evaluated\x18\x1a \x01(\x03R\x12inputRowsEvaluated\"\xe2\x01\n" +
 	"\n" +
 	"Bottleneck\x12\x1a\n" +
 	"\x16BOTTLENECK_UNSPECIFIED\x10\x00\x12\x12\n" +

@@ -1123,9 +1123,9 @@ type ExplainPlanResponse struct {
 	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
 	// Live rows of all fragments.
 	RowsTotal int64 `protobuf:"varint,8,opt,name=rows_total,json=rowsTotal,proto3" json:"rows_total,omitempty"`
-	// Rows that need nothing.
+	// Rows that need no call, also those whose values are stored for another fragment or in a replaced file.
 	RowsReused int64 `protobuf:"varint,9,opt,name=rows_reused,json=rowsReused,proto3" json:"rows_reused,omitempty"`
-	// Rows to compute at most (a filter may leave fewer).
+	// Rows to compute at most: a filter, or a comparison with earlier versions, may leave fewer.
 	RowsToCompute int64 `protobuf:"varint,10,opt,name=rows_to_compute,json=rowsToCompute,proto3" json:"rows_to_compute,omitempty"`
 	// Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
 	// Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
@@ -1142,8 +1142,8 @@ type ExplainPlanResponse struct {
 	Decisions []*FragmentDecision `protobuf:"bytes,15,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	// A one-sentence summary.
 	Summary string `protobuf:"bytes,16,opt,name=summary,proto3" json:"summary,omitempty"`
-	// An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-	// there was none, or nothing is to be computed.
+	// An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+	// they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,17,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
 	// Computed columns that this one depends on and that are not current, each before the columns that read it: values
 	// computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
@@ -1795,7 +1795,9 @@ type ExplainRefreshResponse struct {
 	Stale []string `protobuf:"bytes,11,rep,name=stale,proto3" json:"stale,omitempty"`
 	// Computed columns of the source that the view depends on, directly or not, and that are not current in
 	// `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
-	StaleInputs   []*StaleInput `protobuf:"bytes,12,rep,name=stale_inputs,json=staleInputs,proto3" json:"stale_inputs,omitempty"`
+	StaleInputs []*StaleInput `protobuf:"bytes,12,rep,name=stale_inputs,json=staleInputs,proto3" json:"stale_inputs,omitempty"`
+	// The view's function columns.
+	Functions     []*FunctionCalls `protobuf:"bytes,13,rep,name=functions,proto3" json:"functions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1914,6 +1916,78 @@ func (x *ExplainRefreshResponse) GetStaleInputs() []*StaleInput {
 	return nil
 }
 
+func (x *ExplainRefreshResponse) GetFunctions() []*FunctionCalls {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
+// How often a refresh calls one function.
+type FunctionCalls struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The function column.
+	Column string `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
+	// The function.
+	Udf *UdfRef `protobuf:"bytes,2,opt,name=udf,proto3" json:"udf,omitempty"`
+	// The most rows that it is called for. No row was read: rows that the filter leaves out, and rows whose values the
+	// view has already, are included. Rows of `stale_inputs` are not.
+	MostRows      int64 `protobuf:"varint,3,opt,name=most_rows,json=mostRows,proto3" json:"most_rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FunctionCalls) Reset() {
+	*x = FunctionCalls{}
+	mi := &file_leman_v1_planner_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FunctionCalls) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FunctionCalls) ProtoMessage() {}
+
+func (x *FunctionCalls) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_planner_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FunctionCalls.ProtoReflect.Descriptor instead.
+func (*FunctionCalls) Descriptor() ([]byte, []int) {
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FunctionCalls) GetColumn() string {
+	if x != nil {
+		return x.Column
+	}
+	return ""
+}
+
+func (x *FunctionCalls) GetUdf() *UdfRef {
+	if x != nil {
+		return x.Udf
+	}
+	return nil
+}
+
+func (x *FunctionCalls) GetMostRows() int64 {
+	if x != nil {
+		return x.MostRows
+	}
+	return 0
+}
+
 // Fragments of the source with one kind of change.
 type SourceChangeCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1927,7 +2001,7 @@ type SourceChangeCount struct {
 
 func (x *SourceChangeCount) Reset() {
 	*x = SourceChangeCount{}
-	mi := &file_leman_v1_planner_proto_msgTypes[14]
+	mi := &file_leman_v1_planner_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2013,7 @@ func (x *SourceChangeCount) String() string {
 func (*SourceChangeCount) ProtoMessage() {}
 
 func (x *SourceChangeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[14]
+	mi := &file_leman_v1_planner_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2026,7 @@ func (x *SourceChangeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceChangeCount.ProtoReflect.Descriptor instead.
 func (*SourceChangeCount) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{14}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SourceChangeCount) GetKind() SourceChangeKind {
@@ -2103,7 +2177,7 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x16_max_rows_per_fragmentB\x0e\n" +
 	"\f_concurrency\"B\n" +
 	"\x15ExplainRefreshRequest\x12)\n" +
-	"\x04spec\x18\x01 \x01(\v2\x15.leman.v1.RefreshSpecR\x04spec\"\xcb\x03\n" +
+	"\x04spec\x18\x01 \x01(\v2\x15.leman.v1.RefreshSpecR\x04spec\"\x82\x04\n" +
 	"\x16ExplainRefreshResponse\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12%\n" +
@@ -2117,7 +2191,12 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\achanges\x18\n" +
 	" \x03(\v2\x1b.leman.v1.SourceChangeCountR\achanges\x12\x14\n" +
 	"\x05stale\x18\v \x03(\tR\x05stale\x127\n" +
-	"\fstale_inputs\x18\f \x03(\v2\x14.leman.v1.StaleInputR\vstaleInputs\"a\n" +
+	"\fstale_inputs\x18\f \x03(\v2\x14.leman.v1.StaleInputR\vstaleInputs\x125\n" +
+	"\tfunctions\x18\r \x03(\v2\x17.leman.v1.FunctionCallsR\tfunctions\"h\n" +
+	"\rFunctionCalls\x12\x16\n" +
+	"\x06column\x18\x01 \x01(\tR\x06column\x12\"\n" +
+	"\x03udf\x18\x02 \x01(\v2\x10.leman.v1.UdfRefR\x03udf\x12\x1b\n" +
+	"\tmost_rows\x18\x03 \x01(\x03R\bmostRows\"a\n" +
 	"\x11SourceChangeCount\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.leman.v1.SourceChangeKindR\x04kind\x12\x1c\n" +
 	"\tfragments\x18\x02 \x01(\x05R\tfragments*{\n" +
@@ -2185,7 +2264,7 @@ func file_leman_v1_planner_proto_rawDescGZIP() []byte {
 }
 
 var file_leman_v1_planner_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_leman_v1_planner_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_leman_v1_planner_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_leman_v1_planner_proto_goTypes = []any{
 	(OnStaleInput)(0),              // 0: leman.v1.OnStaleInput
 	(Reason)(0),                    // 1: leman.v1.Reason
@@ -2208,51 +2287,54 @@ var file_leman_v1_planner_proto_goTypes = []any{
 	(*RefreshSpec)(nil),            // 18: leman.v1.RefreshSpec
 	(*ExplainRefreshRequest)(nil),  // 19: leman.v1.ExplainRefreshRequest
 	(*ExplainRefreshResponse)(nil), // 20: leman.v1.ExplainRefreshResponse
-	(*SourceChangeCount)(nil),      // 21: leman.v1.SourceChangeCount
-	(*TableRef)(nil),               // 22: leman.v1.TableRef
-	(*UdfRef)(nil),                 // 23: leman.v1.UdfRef
-	(*CheckpointBounds)(nil),       // 24: leman.v1.CheckpointBounds
-	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
+	(*FunctionCalls)(nil),          // 21: leman.v1.FunctionCalls
+	(*SourceChangeCount)(nil),      // 22: leman.v1.SourceChangeCount
+	(*TableRef)(nil),               // 23: leman.v1.TableRef
+	(*UdfRef)(nil),                 // 24: leman.v1.UdfRef
+	(*CheckpointBounds)(nil),       // 25: leman.v1.CheckpointBounds
+	(*durationpb.Duration)(nil),    // 26: google.protobuf.Duration
 }
 var file_leman_v1_planner_proto_depIdxs = []int32{
-	22, // 0: leman.v1.BackfillSpec.table:type_name -> leman.v1.TableRef
-	23, // 1: leman.v1.BackfillSpec.udf:type_name -> leman.v1.UdfRef
-	24, // 2: leman.v1.BackfillSpec.checkpoint:type_name -> leman.v1.CheckpointBounds
+	23, // 0: leman.v1.BackfillSpec.table:type_name -> leman.v1.TableRef
+	24, // 1: leman.v1.BackfillSpec.udf:type_name -> leman.v1.UdfRef
+	25, // 2: leman.v1.BackfillSpec.checkpoint:type_name -> leman.v1.CheckpointBounds
 	0,  // 3: leman.v1.BackfillSpec.on_stale_input:type_name -> leman.v1.OnStaleInput
-	23, // 4: leman.v1.KeptRows.udf:type_name -> leman.v1.UdfRef
+	24, // 4: leman.v1.KeptRows.udf:type_name -> leman.v1.UdfRef
 	1,  // 5: leman.v1.ReasonCount.reason:type_name -> leman.v1.Reason
 	7,  // 6: leman.v1.ExplainPlanRequest.spec:type_name -> leman.v1.BackfillSpec
-	23, // 7: leman.v1.ExplainPlanResponse.udf:type_name -> leman.v1.UdfRef
+	24, // 7: leman.v1.ExplainPlanResponse.udf:type_name -> leman.v1.UdfRef
 	11, // 8: leman.v1.ExplainPlanResponse.reasons:type_name -> leman.v1.ReasonCount
 	10, // 9: leman.v1.ExplainPlanResponse.kept:type_name -> leman.v1.KeptRows
 	15, // 10: leman.v1.ExplainPlanResponse.decisions:type_name -> leman.v1.FragmentDecision
-	25, // 11: leman.v1.ExplainPlanResponse.expected_duration:type_name -> google.protobuf.Duration
+	26, // 11: leman.v1.ExplainPlanResponse.expected_duration:type_name -> google.protobuf.Duration
 	8,  // 12: leman.v1.ExplainPlanResponse.stale_inputs:type_name -> leman.v1.StaleInput
 	1,  // 13: leman.v1.FragmentDecision.reason:type_name -> leman.v1.Reason
 	12, // 14: leman.v1.FragmentDecision.missing:type_name -> leman.v1.RowRange
-	22, // 15: leman.v1.GetRowStatesRequest.table:type_name -> leman.v1.TableRef
+	23, // 15: leman.v1.GetRowStatesRequest.table:type_name -> leman.v1.TableRef
 	2,  // 16: leman.v1.GetRowStatesRequest.state:type_name -> leman.v1.RowState
 	10, // 17: leman.v1.GetRowStatesResponse.kept:type_name -> leman.v1.KeptRows
-	22, // 18: leman.v1.RefreshSpec.view:type_name -> leman.v1.TableRef
+	23, // 18: leman.v1.RefreshSpec.view:type_name -> leman.v1.TableRef
 	6,  // 19: leman.v1.RefreshSpec.policy:type_name -> leman.v1.RefreshSpec.Policy
 	0,  // 20: leman.v1.RefreshSpec.on_stale_input:type_name -> leman.v1.OnStaleInput
 	18, // 21: leman.v1.ExplainRefreshRequest.spec:type_name -> leman.v1.RefreshSpec
 	3,  // 22: leman.v1.ExplainRefreshResponse.mode:type_name -> leman.v1.RefreshMode
 	4,  // 23: leman.v1.ExplainRefreshResponse.reason:type_name -> leman.v1.RefreshReason
-	21, // 24: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
+	22, // 24: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
 	8,  // 25: leman.v1.ExplainRefreshResponse.stale_inputs:type_name -> leman.v1.StaleInput
-	5,  // 26: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
-	13, // 27: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
-	19, // 28: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
-	16, // 29: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
-	14, // 30: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
-	20, // 31: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
-	17, // 32: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
-	30, // [30:33] is the sub-list for method output_type
-	27, // [27:30] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	21, // 26: leman.v1.ExplainRefreshResponse.functions:type_name -> leman.v1.FunctionCalls
+	24, // 27: leman.v1.FunctionCalls.udf:type_name -> leman.v1.UdfRef
+	5,  // 28: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
+	13, // 29: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
+	19, // 30: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
+	16, // 31: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
+	14, // 32: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
+	20, // 33: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
+	17, // 34: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
+	32, // [32:35] is the sub-list for method output_type
+	29, // [29:32] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_planner_proto_init() }
@@ -2276,7 +2358,7 @@ func file_leman_v1_planner_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leman_v1_planner_proto_rawDesc), len(file_leman_v1_planner_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

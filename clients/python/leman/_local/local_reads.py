@@ -379,6 +379,7 @@ def _result(said: Mapping[str, Any], job: Mapping[str, Any], state: JobState, pr
         **plain,
         rows_failed=progress.rows_failed,
         rows_failed_before=progress.rows_failed_before,
+        input_rows_evaluated=progress.input_rows_evaluated,
         job_id=job["job_id"],
         failed_in=tuple(job.get("failed_in", ())),
         state=state,

@@ -267,6 +267,7 @@ def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
         reason=_refresh_reason(message.reason),
         rows_failed=job.progress.rows_failed,
         rows_failed_before=job.progress.rows_failed_before,
+        input_rows_evaluated=job.progress.input_rows_evaluated,
         job_id=job.job_id,
         failed_in=tuple(job.failed_in),
         state=_state(job),
@@ -452,6 +453,7 @@ def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> Refr
         mode=_refresh_mode(message.mode),
         reason=_refresh_reason(message.reason),
         changes={enum_word(kinds, change.kind, "SOURCE_CHANGE_KIND_"): change.fragments for change in message.changes},
+        calls={function.column: function.most_rows for function in message.functions},
         stale_inputs=_stale_inputs(message.stale_inputs),
     )
 

@@ -615,8 +615,8 @@ class ColumnOutcome(_message.Message):
 
     @_builtins.property
     def expected_duration(self) -> _duration_pb2.Duration:
-        """An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-        the column was never backfilled.
+        """An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+        too few rows were computed, see ExplainPlanResponse.expected_duration.
         """
 
     def __init__(

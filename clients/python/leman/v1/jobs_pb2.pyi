@@ -424,7 +424,7 @@ class RefreshResult(_message.Message):
     rows_added: _builtins.int
     """Rows added to the view, including those of a first fill."""
     rows_recomputed: _builtins.int
-    """Rows whose values were recomputed in place."""
+    """Rows whose values were written again in place. Functions were called only for `rows_evaluated`."""
     rows_evicted: _builtins.int
     """Rows removed from the view."""
     rows_reused: _builtins.int
@@ -556,6 +556,7 @@ class Progress(_message.Message):
     ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
     ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
     LOAD_DURATION_FIELD_NUMBER: _builtins.int
+    INPUT_ROWS_EVALUATED_FIELD_NUMBER: _builtins.int
     rows_total: _builtins.int
     """Rows of the fragments that the job covers."""
     rows_reused: _builtins.int
@@ -597,6 +598,10 @@ class Progress(_message.Message):
     rows_failed_before: _builtins.int
     """Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
     leaves out: see ExplainPlanResponse.rows_failed_before.
+    """
+    input_rows_evaluated: _builtins.int
+    """Rows passed to the functions of stale inputs, which the job computed first (ON_STALE_INPUT_FIRST). No other count
+    includes them.
     """
     @_builtins.property
     def udf_duration(self) -> _duration_pb2.Duration:
@@ -658,10 +663,11 @@ class Progress(_message.Message):
         rows_computed: _builtins.int = ...,
         rows_failed_before: _builtins.int = ...,
         load_duration: _duration_pb2.Duration | None = ...,
+        input_rows_evaluated: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_duration", b"checkpoint_duration", "commit_duration", b"commit_duration", "elapsed_duration", b"elapsed_duration", "load_duration", b"load_duration", "read_duration", b"read_duration", "remaining_duration", b"remaining_duration", "udf_duration", b"udf_duration", "write_duration", b"write_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_duration", b"checkpoint_duration", "commit_duration", b"commit_duration", "commits", b"commits", "elapsed_duration", b"elapsed_duration", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "load_duration", b"load_duration", "read_duration", b"read_duration", "remaining_duration", b"remaining_duration", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_computed", b"rows_computed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_failed_before", b"rows_failed_before", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_duration", b"udf_duration", "write_duration", b"write_duration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_duration", b"checkpoint_duration", "commit_duration", b"commit_duration", "commits", b"commits", "elapsed_duration", b"elapsed_duration", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "input_rows_evaluated", b"input_rows_evaluated", "load_duration", b"load_duration", "read_duration", b"read_duration", "remaining_duration", b"remaining_duration", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_computed", b"rows_computed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_failed_before", b"rows_failed_before", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_duration", b"udf_duration", "write_duration", b"write_duration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -635,9 +635,9 @@ class ExplainPlanResponse(_message.Message):
     rows_total: _builtins.int
     """Live rows of all fragments."""
     rows_reused: _builtins.int
-    """Rows that need nothing."""
+    """Rows that need no call, also those whose values are stored for another fragment or in a replaced file."""
     rows_to_compute: _builtins.int
-    """Rows to compute at most (a filter may leave fewer)."""
+    """Rows to compute at most: a filter, or a comparison with earlier versions, may leave fewer."""
     rows_failed_before: _builtins.int
     """Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
     Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
@@ -671,8 +671,8 @@ class ExplainPlanResponse(_message.Message):
 
     @_builtins.property
     def expected_duration(self) -> _duration_pb2.Duration:
-        """An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-        there was none, or nothing is to be computed.
+        """An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+        they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
         """
 
     @_builtins.property
@@ -1001,6 +1001,7 @@ class ExplainRefreshResponse(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
     STALE_INPUTS_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the view's Lance dataset."""
     version: _builtins.int
@@ -1033,6 +1034,10 @@ class ExplainRefreshResponse(_message.Message):
         `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
         """
 
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FunctionCalls]:
+        """The view's function columns."""
+
     def __init__(
         self,
         *,
@@ -1048,14 +1053,49 @@ class ExplainRefreshResponse(_message.Message):
         changes: _abc.Iterable[Global___SourceChangeCount] | None = ...,
         stale: _abc.Iterable[_builtins.str] | None = ...,
         stale_inputs: _abc.Iterable[Global___StaleInput] | None = ...,
+        functions: _abc.Iterable[Global___FunctionCalls] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "fragments_unset", b"fragments_unset", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "source_version", b"source_version", "stale", b"stale", "stale_inputs", b"stale_inputs", "target_version", b"target_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "fragments_unset", b"fragments_unset", "functions", b"functions", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "source_version", b"source_version", "stale", b"stale", "stale_inputs", b"stale_inputs", "target_version", b"target_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainRefreshResponse: _TypeAlias = ExplainRefreshResponse  # noqa: Y015
+
+@_typing.final
+class FunctionCalls(_message.Message):
+    """How often a refresh calls one function."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
+    MOST_ROWS_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """The function column."""
+    most_rows: _builtins.int
+    """The most rows that it is called for. No row was read: rows that the filter leaves out, and rows whose values the
+    view has already, are included. Rows of `stale_inputs` are not.
+    """
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function."""
+
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
+        most_rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["udf", b"udf"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "most_rows", b"most_rows", "udf", b"udf"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FunctionCalls: _TypeAlias = FunctionCalls  # noqa: Y015
 
 @_typing.final
 class SourceChangeCount(_message.Message):

@@ -553,8 +553,8 @@ export type ColumnOutcome = Message<"leman.v1.ColumnOutcome"> & {
   rowsNotComputed: bigint;
 
   /**
-   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-   * the column was never backfilled.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+   * too few rows were computed, see ExplainPlanResponse.expected_duration.
    *
    * @generated from field: google.protobuf.Duration expected_duration = 8;
    */

@@ -462,8 +462,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration expectedDuration_;
   /**
    * <pre>
-   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-   * the column was never backfilled.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+   * too few rows were computed, see ExplainPlanResponse.expected_duration.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -475,8 +475,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-   * the column was never backfilled.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+   * too few rows were computed, see ExplainPlanResponse.expected_duration.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -488,8 +488,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-   * the column was never backfilled.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+   * too few rows were computed, see ExplainPlanResponse.expected_duration.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1873,8 +1873,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1885,8 +1885,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1901,8 +1901,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1922,8 +1922,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1941,8 +1941,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1967,8 +1967,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1985,8 +1985,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1998,8 +1998,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -2014,8 +2014,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-     * the column was never backfilled.
+     * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+     * too few rows were computed, see ExplainPlanResponse.expected_duration.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>

@@ -148,8 +148,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-   * the column was never backfilled.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+   * too few rows were computed, see ExplainPlanResponse.expected_duration.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -158,8 +158,8 @@ public interface ColumnOutcomeOrBuilder extends
   boolean hasExpectedDuration();
   /**
    * <pre>
-   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-   * the column was never backfilled.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+   * too few rows were computed, see ExplainPlanResponse.expected_duration.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -168,8 +168,8 @@ public interface ColumnOutcomeOrBuilder extends
   com.google.protobuf.Duration getExpectedDuration();
   /**
    * <pre>
-   * An estimate of how long the next backfill takes, from the cost of a row in the last backfill of the column; unset:
-   * the column was never backfilled.
+   * An estimate of how long the next backfill takes, from the cost of a row in the last backfills of the column; unset:
+   * too few rows were computed, see ExplainPlanResponse.expected_duration.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>

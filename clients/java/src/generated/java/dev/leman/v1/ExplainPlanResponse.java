@@ -347,7 +347,7 @@ private static final long serialVersionUID = 0L;
   private long rowsReused_ = 0L;
   /**
    * <pre>
-   * Rows that need nothing.
+   * Rows that need no call, also those whose values are stored for another fragment or in a replaced file.
    * </pre>
    *
    * <code>int64 rows_reused = 9;</code>
@@ -362,7 +362,7 @@ private static final long serialVersionUID = 0L;
   private long rowsToCompute_ = 0L;
   /**
    * <pre>
-   * Rows to compute at most (a filter may leave fewer).
+   * Rows to compute at most: a filter, or a comparison with earlier versions, may leave fewer.
    * </pre>
    *
    * <code>int64 rows_to_compute = 10;</code>
@@ -644,8 +644,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration expectedDuration_;
   /**
    * <pre>
-   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-   * there was none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+   * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -657,8 +657,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-   * there was none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+   * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -670,8 +670,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-   * there was none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+   * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -2452,7 +2452,7 @@ private static final long serialVersionUID = 0L;
     private long rowsReused_ ;
     /**
      * <pre>
-     * Rows that need nothing.
+     * Rows that need no call, also those whose values are stored for another fragment or in a replaced file.
      * </pre>
      *
      * <code>int64 rows_reused = 9;</code>
@@ -2464,7 +2464,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that need nothing.
+     * Rows that need no call, also those whose values are stored for another fragment or in a replaced file.
      * </pre>
      *
      * <code>int64 rows_reused = 9;</code>
@@ -2480,7 +2480,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that need nothing.
+     * Rows that need no call, also those whose values are stored for another fragment or in a replaced file.
      * </pre>
      *
      * <code>int64 rows_reused = 9;</code>
@@ -2496,7 +2496,7 @@ private static final long serialVersionUID = 0L;
     private long rowsToCompute_ ;
     /**
      * <pre>
-     * Rows to compute at most (a filter may leave fewer).
+     * Rows to compute at most: a filter, or a comparison with earlier versions, may leave fewer.
      * </pre>
      *
      * <code>int64 rows_to_compute = 10;</code>
@@ -2508,7 +2508,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows to compute at most (a filter may leave fewer).
+     * Rows to compute at most: a filter, or a comparison with earlier versions, may leave fewer.
      * </pre>
      *
      * <code>int64 rows_to_compute = 10;</code>
@@ -2524,7 +2524,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows to compute at most (a filter may leave fewer).
+     * Rows to compute at most: a filter, or a comparison with earlier versions, may leave fewer.
      * </pre>
      *
      * <code>int64 rows_to_compute = 10;</code>
@@ -3682,8 +3682,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3694,8 +3694,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3710,8 +3710,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3731,8 +3731,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3750,8 +3750,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3776,8 +3776,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3794,8 +3794,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3807,8 +3807,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3823,8 +3823,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-     * there was none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+     * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>

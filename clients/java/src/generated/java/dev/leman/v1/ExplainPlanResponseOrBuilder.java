@@ -177,7 +177,7 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows that need nothing.
+   * Rows that need no call, also those whose values are stored for another fragment or in a replaced file.
    * </pre>
    *
    * <code>int64 rows_reused = 9;</code>
@@ -187,7 +187,7 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows to compute at most (a filter may leave fewer).
+   * Rows to compute at most: a filter, or a comparison with earlier versions, may leave fewer.
    * </pre>
    *
    * <code>int64 rows_to_compute = 10;</code>
@@ -376,8 +376,8 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-   * there was none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+   * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -386,8 +386,8 @@ public interface ExplainPlanResponseOrBuilder extends
   boolean hasExpectedDuration();
   /**
    * <pre>
-   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-   * there was none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+   * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -396,8 +396,8 @@ public interface ExplainPlanResponseOrBuilder extends
   com.google.protobuf.Duration getExpectedDuration();
   /**
    * <pre>
-   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
-   * there was none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfills of the column; unset:
+   * they computed fewer than 20 rows in less than 30 seconds of the function, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>

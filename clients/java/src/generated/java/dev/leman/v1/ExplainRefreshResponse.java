@@ -29,6 +29,7 @@ private static final long serialVersionUID = 0L;
     stale_ =
         com.google.protobuf.LazyStringArrayList.emptyList();
     staleInputs_ = java.util.Collections.emptyList();
+    functions_ = java.util.Collections.emptyList();
   }
 
   @java.lang.Override
@@ -452,6 +453,67 @@ private static final long serialVersionUID = 0L;
     return staleInputs_.get(index);
   }
 
+  public static final int FUNCTIONS_FIELD_NUMBER = 13;
+  @SuppressWarnings("serial")
+  private java.util.List<dev.leman.v1.FunctionCalls> functions_;
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  @java.lang.Override
+  public java.util.List<dev.leman.v1.FunctionCalls> getFunctionsList() {
+    return functions_;
+  }
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  @java.lang.Override
+  public java.util.List<? extends dev.leman.v1.FunctionCallsOrBuilder> 
+      getFunctionsOrBuilderList() {
+    return functions_;
+  }
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  @java.lang.Override
+  public int getFunctionsCount() {
+    return functions_.size();
+  }
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.FunctionCalls getFunctions(int index) {
+    return functions_.get(index);
+  }
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.FunctionCallsOrBuilder getFunctionsOrBuilder(
+      int index) {
+    return functions_.get(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -501,6 +563,9 @@ private static final long serialVersionUID = 0L;
     }
     for (int i = 0; i < staleInputs_.size(); i++) {
       output.writeMessage(12, staleInputs_.get(i));
+    }
+    for (int i = 0; i < functions_.size(); i++) {
+      output.writeMessage(13, functions_.get(i));
     }
     getUnknownFields().writeTo(output);
   }
@@ -561,6 +626,10 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(12, staleInputs_.get(i));
     }
+    for (int i = 0; i < functions_.size(); i++) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeMessageSize(13, functions_.get(i));
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -598,6 +667,8 @@ private static final long serialVersionUID = 0L;
         .equals(other.getStaleList())) return false;
     if (!getStaleInputsList()
         .equals(other.getStaleInputsList())) return false;
+    if (!getFunctionsList()
+        .equals(other.getFunctionsList())) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -642,6 +713,10 @@ private static final long serialVersionUID = 0L;
     if (getStaleInputsCount() > 0) {
       hash = (37 * hash) + STALE_INPUTS_FIELD_NUMBER;
       hash = (53 * hash) + getStaleInputsList().hashCode();
+    }
+    if (getFunctionsCount() > 0) {
+      hash = (37 * hash) + FUNCTIONS_FIELD_NUMBER;
+      hash = (53 * hash) + getFunctionsList().hashCode();
     }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
@@ -803,6 +878,13 @@ private static final long serialVersionUID = 0L;
         staleInputsBuilder_.clear();
       }
       bitField0_ = (bitField0_ & ~0x00000800);
+      if (functionsBuilder_ == null) {
+        functions_ = java.util.Collections.emptyList();
+      } else {
+        functions_ = null;
+        functionsBuilder_.clear();
+      }
+      bitField0_ = (bitField0_ & ~0x00001000);
       return this;
     }
 
@@ -853,6 +935,15 @@ private static final long serialVersionUID = 0L;
         result.staleInputs_ = staleInputs_;
       } else {
         result.staleInputs_ = staleInputsBuilder_.build();
+      }
+      if (functionsBuilder_ == null) {
+        if (((bitField0_ & 0x00001000) != 0)) {
+          functions_ = java.util.Collections.unmodifiableList(functions_);
+          bitField0_ = (bitField0_ & ~0x00001000);
+        }
+        result.functions_ = functions_;
+      } else {
+        result.functions_ = functionsBuilder_.build();
       }
     }
 
@@ -1028,6 +1119,32 @@ private static final long serialVersionUID = 0L;
           }
         }
       }
+      if (functionsBuilder_ == null) {
+        if (!other.functions_.isEmpty()) {
+          if (functions_.isEmpty()) {
+            functions_ = other.functions_;
+            bitField0_ = (bitField0_ & ~0x00001000);
+          } else {
+            ensureFunctionsIsMutable();
+            functions_.addAll(other.functions_);
+          }
+          onChanged();
+        }
+      } else {
+        if (!other.functions_.isEmpty()) {
+          if (functionsBuilder_.isEmpty()) {
+            functionsBuilder_.dispose();
+            functionsBuilder_ = null;
+            functions_ = other.functions_;
+            bitField0_ = (bitField0_ & ~0x00001000);
+            functionsBuilder_ = 
+              com.google.protobuf.GeneratedMessageV3.alwaysUseFieldBuilders ?
+                 getFunctionsFieldBuilder() : null;
+          } else {
+            functionsBuilder_.addAllMessages(other.functions_);
+          }
+        }
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -1131,6 +1248,19 @@ private static final long serialVersionUID = 0L;
               }
               break;
             } // case 98
+            case 106: {
+              dev.leman.v1.FunctionCalls m =
+                  input.readMessage(
+                      dev.leman.v1.FunctionCalls.parser(),
+                      extensionRegistry);
+              if (functionsBuilder_ == null) {
+                ensureFunctionsIsMutable();
+                functions_.add(m);
+              } else {
+                functionsBuilder_.addMessage(m);
+              }
+              break;
+            } // case 106
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2485,6 +2615,318 @@ private static final long serialVersionUID = 0L;
         staleInputs_ = null;
       }
       return staleInputsBuilder_;
+    }
+
+    private java.util.List<dev.leman.v1.FunctionCalls> functions_ =
+      java.util.Collections.emptyList();
+    private void ensureFunctionsIsMutable() {
+      if (!((bitField0_ & 0x00001000) != 0)) {
+        functions_ = new java.util.ArrayList<dev.leman.v1.FunctionCalls>(functions_);
+        bitField0_ |= 0x00001000;
+       }
+    }
+
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.FunctionCalls, dev.leman.v1.FunctionCalls.Builder, dev.leman.v1.FunctionCallsOrBuilder> functionsBuilder_;
+
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public java.util.List<dev.leman.v1.FunctionCalls> getFunctionsList() {
+      if (functionsBuilder_ == null) {
+        return java.util.Collections.unmodifiableList(functions_);
+      } else {
+        return functionsBuilder_.getMessageList();
+      }
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public int getFunctionsCount() {
+      if (functionsBuilder_ == null) {
+        return functions_.size();
+      } else {
+        return functionsBuilder_.getCount();
+      }
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public dev.leman.v1.FunctionCalls getFunctions(int index) {
+      if (functionsBuilder_ == null) {
+        return functions_.get(index);
+      } else {
+        return functionsBuilder_.getMessage(index);
+      }
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder setFunctions(
+        int index, dev.leman.v1.FunctionCalls value) {
+      if (functionsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureFunctionsIsMutable();
+        functions_.set(index, value);
+        onChanged();
+      } else {
+        functionsBuilder_.setMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder setFunctions(
+        int index, dev.leman.v1.FunctionCalls.Builder builderForValue) {
+      if (functionsBuilder_ == null) {
+        ensureFunctionsIsMutable();
+        functions_.set(index, builderForValue.build());
+        onChanged();
+      } else {
+        functionsBuilder_.setMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder addFunctions(dev.leman.v1.FunctionCalls value) {
+      if (functionsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureFunctionsIsMutable();
+        functions_.add(value);
+        onChanged();
+      } else {
+        functionsBuilder_.addMessage(value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder addFunctions(
+        int index, dev.leman.v1.FunctionCalls value) {
+      if (functionsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureFunctionsIsMutable();
+        functions_.add(index, value);
+        onChanged();
+      } else {
+        functionsBuilder_.addMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder addFunctions(
+        dev.leman.v1.FunctionCalls.Builder builderForValue) {
+      if (functionsBuilder_ == null) {
+        ensureFunctionsIsMutable();
+        functions_.add(builderForValue.build());
+        onChanged();
+      } else {
+        functionsBuilder_.addMessage(builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder addFunctions(
+        int index, dev.leman.v1.FunctionCalls.Builder builderForValue) {
+      if (functionsBuilder_ == null) {
+        ensureFunctionsIsMutable();
+        functions_.add(index, builderForValue.build());
+        onChanged();
+      } else {
+        functionsBuilder_.addMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder addAllFunctions(
+        java.lang.Iterable<? extends dev.leman.v1.FunctionCalls> values) {
+      if (functionsBuilder_ == null) {
+        ensureFunctionsIsMutable();
+        com.google.protobuf.AbstractMessageLite.Builder.addAll(
+            values, functions_);
+        onChanged();
+      } else {
+        functionsBuilder_.addAllMessages(values);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder clearFunctions() {
+      if (functionsBuilder_ == null) {
+        functions_ = java.util.Collections.emptyList();
+        bitField0_ = (bitField0_ & ~0x00001000);
+        onChanged();
+      } else {
+        functionsBuilder_.clear();
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public Builder removeFunctions(int index) {
+      if (functionsBuilder_ == null) {
+        ensureFunctionsIsMutable();
+        functions_.remove(index);
+        onChanged();
+      } else {
+        functionsBuilder_.remove(index);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public dev.leman.v1.FunctionCalls.Builder getFunctionsBuilder(
+        int index) {
+      return getFunctionsFieldBuilder().getBuilder(index);
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public dev.leman.v1.FunctionCallsOrBuilder getFunctionsOrBuilder(
+        int index) {
+      if (functionsBuilder_ == null) {
+        return functions_.get(index);  } else {
+        return functionsBuilder_.getMessageOrBuilder(index);
+      }
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public java.util.List<? extends dev.leman.v1.FunctionCallsOrBuilder> 
+         getFunctionsOrBuilderList() {
+      if (functionsBuilder_ != null) {
+        return functionsBuilder_.getMessageOrBuilderList();
+      } else {
+        return java.util.Collections.unmodifiableList(functions_);
+      }
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public dev.leman.v1.FunctionCalls.Builder addFunctionsBuilder() {
+      return getFunctionsFieldBuilder().addBuilder(
+          dev.leman.v1.FunctionCalls.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public dev.leman.v1.FunctionCalls.Builder addFunctionsBuilder(
+        int index) {
+      return getFunctionsFieldBuilder().addBuilder(
+          index, dev.leman.v1.FunctionCalls.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * The view's function columns.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+     */
+    public java.util.List<dev.leman.v1.FunctionCalls.Builder> 
+         getFunctionsBuilderList() {
+      return getFunctionsFieldBuilder().getBuilderList();
+    }
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.FunctionCalls, dev.leman.v1.FunctionCalls.Builder, dev.leman.v1.FunctionCallsOrBuilder> 
+        getFunctionsFieldBuilder() {
+      if (functionsBuilder_ == null) {
+        functionsBuilder_ = new com.google.protobuf.RepeatedFieldBuilderV3<
+            dev.leman.v1.FunctionCalls, dev.leman.v1.FunctionCalls.Builder, dev.leman.v1.FunctionCallsOrBuilder>(
+                functions_,
+                ((bitField0_ & 0x00001000) != 0),
+                getParentForChildren(),
+                isClean());
+        functions_ = null;
+      }
+      return functionsBuilder_;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

@@ -269,4 +269,48 @@ public interface ExplainRefreshResponseOrBuilder extends
    */
   dev.leman.v1.StaleInputOrBuilder getStaleInputsOrBuilder(
       int index);
+
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  java.util.List<dev.leman.v1.FunctionCalls> 
+      getFunctionsList();
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  dev.leman.v1.FunctionCalls getFunctions(int index);
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  int getFunctionsCount();
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  java.util.List<? extends dev.leman.v1.FunctionCallsOrBuilder> 
+      getFunctionsOrBuilderList();
+  /**
+   * <pre>
+   * The view's function columns.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.FunctionCalls functions = 13;</code>
+   */
+  dev.leman.v1.FunctionCallsOrBuilder getFunctionsOrBuilder(
+      int index);
 }

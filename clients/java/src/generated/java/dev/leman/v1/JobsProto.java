@@ -320,7 +320,7 @@ public final class JobsProto {
       "source_rows_read\030\010 \001(\003\022\033\n\023fragments_rewr" +
       "itten\030\t \001(\005\022\035\n\025source_version_before\030\n \001" +
       "(\003\022\026\n\016source_version\030\013 \001(\003\022\024\n\014view_versi" +
-      "on\030\014 \001(\003\022\020\n\010warnings\030\r \003(\t\"\276\010\n\010Progress\022" +
+      "on\030\014 \001(\003\022\020\n\010warnings\030\r \003(\t\"\334\010\n\010Progress\022" +
       "\022\n\nrows_total\030\001 \001(\003\022\023\n\013rows_reused\030\002 \001(\003" +
       "\022\024\n\014rows_planned\030\003 \001(\003\022\031\n\021rows_checkpoin" +
       "ted\030\004 \001(\003\022\034\n\024rows_ready_to_commit\030\005 \001(\003\022" +
@@ -342,189 +342,190 @@ public final class JobsProto {
       "Duration\022\017\n\007commits\030\026 \001(\005\022\025\n\rrows_comput" +
       "ed\030\027 \001(\003\022\032\n\022rows_failed_before\030\030 \001(\003\0220\n\r" +
       "load_duration\030\031 \001(\0132\031.google.protobuf.Du" +
-      "ration\"\342\001\n\nBottleneck\022\032\n\026BOTTLENECK_UNSP" +
-      "ECIFIED\020\000\022\022\n\016BOTTLENECK_UDF\020\001\022\023\n\017BOTTLEN" +
-      "ECK_READ\020\002\022\031\n\025BOTTLENECK_CHECKPOINT\020\003\022\024\n" +
-      "\020BOTTLENECK_WRITE\020\004\022\023\n\017BOTTLENECK_LOAD\020\005" +
-      "\022\025\n\021BOTTLENECK_COMMIT\020\006\022\027\n\023BOTTLENECK_PL" +
-      "ANNING\020\007\022\031\n\025BOTTLENECK_SCHEDULING\020\010\"\343\002\n\020" +
-      "CreateJobRequest\022*\n\010backfill\030\001 \001(\0132\026.lem" +
-      "an.v1.BackfillSpecH\000\022(\n\007refresh\030\002 \001(\0132\025." +
-      "leman.v1.RefreshSpecH\000\022\022\n\nrequest_id\030\003 \001" +
-      "(\t\0226\n\006labels\030\004 \003(\0132&.leman.v1.CreateJobR" +
-      "equest.LabelsEntry\022\020\n\010priority\030\005 \001(\005\0225\n\003" +
-      "env\030\006 \003(\0132#.leman.v1.CreateJobRequest.En" +
-      "vEntryB\003\200\001\001\032-\n\013LabelsEntry\022\013\n\003key\030\001 \001(\t\022" +
-      "\r\n\005value\030\002 \001(\t:\0028\001\032*\n\010EnvEntry\022\013\n\003key\030\001 " +
-      "\001(\t\022\r\n\005value\030\002 \001(\t:\0028\001B\t\n\007request\"/\n\021Cre" +
-      "ateJobResponse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.J" +
-      "ob\"1\n\rGetJobRequest\022\020\n\010database\030\001 \001(\t\022\016\n" +
-      "\006job_id\030\002 \001(\t\",\n\016GetJobResponse\022\032\n\003job\030\001" +
-      " \001(\0132\r.leman.v1.Job\"\256\001\n\017ListJobsRequest\022" +
-      "\020\n\010database\030\001 \001(\t\022#\n\006filter\030\002 \001(\0132\023.lema" +
-      "n.v1.JobFilter\022\021\n\tpage_size\030\003 \001(\005\022\022\n\npag" +
-      "e_token\030\004 \001(\t\022!\n\005order\030\005 \001(\0162\022.leman.v1." +
-      "JobOrder\022\032\n\022include_total_size\030\006 \001(\010\"\261\002\n" +
-      "\tJobFilter\022#\n\006states\030\001 \003(\0162\023.leman.v1.Jo" +
-      "b.State\022\016\n\006tables\030\002 \003(\t\022\016\n\006column\030\003 \001(\t\022" +
-      "/\n\006labels\030\004 \003(\0132\037.leman.v1.JobFilter.Lab" +
-      "elsEntry\0224\n\020create_time_from\030\005 \001(\0132\032.goo" +
-      "gle.protobuf.Timestamp\0226\n\022create_time_be" +
-      "fore\030\006 \001(\0132\032.google.protobuf.Timestamp\022\021" +
-      "\n\tinitiator\030\007 \001(\t\032-\n\013LabelsEntry\022\013\n\003key\030" +
-      "\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\"\202\001\n\020ListJobsRes" +
-      "ponse\022\033\n\004jobs\030\001 \003(\0132\r.leman.v1.Job\022\027\n\017ne" +
-      "xt_page_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\022\027\n" +
-      "\ntotal_size\030\004 \001(\003H\000\210\001\001B\r\n\013_total_size\"K\n" +
-      "\017WatchJobRequest\022\020\n\010database\030\001 \001(\t\022\016\n\006jo" +
-      "b_id\030\002 \001(\t\022\026\n\016after_sequence\030\003 \001(\003\"|\n\020Wa" +
-      "tchJobResponse\022\020\n\010sequence\030\001 \001(\003\022\032\n\003job\030" +
-      "\002 \001(\0132\r.leman.v1.Job\022\"\n\006events\030\003 \003(\0132\022.l" +
-      "eman.v1.JobEvent\022\026\n\016events_missing\030\004 \001(\010" +
-      "\"\202\003\n\010JobEvent\022\020\n\010sequence\030\001 \001(\003\022.\n\nevent" +
-      "_time\030\002 \001(\0132\032.google.protobuf.Timestamp\022" +
-      "%\n\004kind\030\003 \001(\0162\027.leman.v1.JobEvent.Kind\022\017" +
-      "\n\007message\030\004 \001(\t\"\373\001\n\004Kind\022\024\n\020KIND_UNSPECI" +
-      "FIED\020\000\022\016\n\nKIND_STATE\020\001\022\016\n\nKIND_QUEUE\020\002\022\r" +
-      "\n\tKIND_PLAN\020\003\022\022\n\016KIND_COLLECTED\020\004\022\017\n\013KIN" +
-      "D_COMMIT\020\005\022\016\n\nKIND_ERROR\020\006\022\017\n\013KIND_REPLA" +
-      "N\020\007\022\r\n\tKIND_WAIT\020\010\022\016\n\nKIND_STALL\020\t\022\022\n\016KI" +
-      "ND_RESOURCES\020\n\022\021\n\rKIND_MIGRATED\020\013\022\016\n\nKIN" +
-      "D_INDEX\020\014\022\022\n\016KIND_LEFTOVERS\020\r\"^\n\016WaitJob" +
-      "Request\022\020\n\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001(" +
-      "\t\022*\n\007timeout\030\003 \001(\0132\031.google.protobuf.Dur" +
-      "ation\"-\n\017WaitJobResponse\022\032\n\003job\030\001 \001(\0132\r." +
-      "leman.v1.Job\"\336\001\n\020UpdateJobRequest\022\020\n\010dat" +
-      "abase\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\0226\n\006labels\030\003 " +
-      "\003(\0132&.leman.v1.UpdateJobRequest.LabelsEn" +
-      "try\022\020\n\010priority\030\004 \001(\005\022/\n\013update_mask\030\005 \001" +
-      "(\0132\032.google.protobuf.FieldMask\032-\n\013Labels" +
-      "Entry\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\"/\n" +
-      "\021UpdateJobResponse\022\032\n\003job\030\001 \001(\0132\r.leman." +
-      "v1.Job\"4\n\020CancelJobRequest\022\020\n\010database\030\001" +
-      " \001(\t\022\016\n\006job_id\030\002 \001(\t\"/\n\021CancelJobRespons" +
-      "e\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Job\"3\n\017PauseJo" +
-      "bRequest\022\020\n\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001" +
-      "(\t\".\n\020PauseJobResponse\022\032\n\003job\030\001 \001(\0132\r.le" +
-      "man.v1.Job\"4\n\020ResumeJobRequest\022\020\n\010databa" +
-      "se\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\"/\n\021ResumeJobRes" +
-      "ponse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Job\"J\n\021Can" +
-      "celJobsRequest\022\020\n\010database\030\001 \001(\t\022#\n\006filt" +
-      "er\030\002 \001(\0132\023.leman.v1.JobFilter\"I\n\022CancelJ" +
-      "obsResponse\022\033\n\004jobs\030\001 \003(\0132\r.leman.v1.Job" +
-      "\022\026\n\016jobs_elsewhere\030\002 \003(\t\"4\n\020DeleteJobReq" +
-      "uest\022\020\n\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\"\023" +
-      "\n\021DeleteJobResponse\"\325\002\n\017RetryJobRequest\022" +
-      "\020\n\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\022\035\n\003udf" +
-      "\030\003 \001(\0132\020.leman.v1.UdfRef\022\023\n\013keep_others\030" +
-      "\004 \001(\010\022\022\n\nrequest_id\030\005 \001(\t\0225\n\006labels\030\006 \003(" +
-      "\0132%.leman.v1.RetryJobRequest.LabelsEntry" +
-      "\022\020\n\010priority\030\007 \001(\005\0224\n\003env\030\010 \003(\0132\".leman." +
-      "v1.RetryJobRequest.EnvEntryB\003\200\001\001\032-\n\013Labe" +
-      "lsEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\032" +
-      "*\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:" +
-      "\0028\001\"W\n\020RetryJobResponse\022\032\n\003job\030\001 \001(\0132\r.l" +
-      "eman.v1.Job\022\'\n\006column\030\002 \001(\0132\027.leman.v1.C" +
-      "olumnOutcome\"\204\001\n\024ListJobErrorsRequest\022\020\n" +
-      "\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\022\021\n\tpage_" +
-      "size\030\003 \001(\005\022\022\n\npage_token\030\004 \001(\t\022\016\n\006column" +
-      "\030\005 \001(\t\022\023\n\013places_only\030\006 \001(\010\"f\n\025ListJobEr" +
-      "rorsResponse\022\"\n\006errors\030\001 \003(\0132\022.leman.v1." +
-      "RowError\022\027\n\017next_page_token\030\002 \001(\t\022\020\n\010war" +
-      "nings\030\003 \003(\t\"\303\001\n\010RowError\022\016\n\006job_id\030\001 \001(\t" +
-      "\022\016\n\006column\030\002 \001(\t\022\023\n\013row_address\030\003 \001(\003\022\022\n" +
-      "\nerror_type\030\004 \001(\t\022\025\n\rerror_message\030\005 \001(\t" +
-      "\022\021\n\ttraceback\030\006 \001(\t\022\017\n\007attempt\030\007 \001(\005\022\023\n\006" +
-      "row_id\030\010 \001(\003H\000\210\001\001\022\023\n\013udf_version\030\t \001(\tB\t" +
-      "\n\007_row_id\"\224\001\n\025GroupJobErrorsRequest\022\020\n\010d" +
-      "atabase\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\022\021\n\tpage_si" +
-      "ze\030\003 \001(\005\022\022\n\npage_token\030\004 \001(\t\022\016\n\006column\030\005" +
-      " \001(\t\022\025\n\010examples\030\006 \001(\005H\000\210\001\001B\013\n\t_examples" +
-      "\"\246\001\n\026GroupJobErrorsResponse\022\'\n\006groups\030\001 " +
-      "\003(\0132\027.leman.v1.RowErrorGroup\022\027\n\017next_pag" +
-      "e_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\022\022\n\ntotal" +
-      "_size\030\004 \001(\003\022\014\n\004rows\030\005 \001(\003\022\026\n\016rows_ungrou" +
-      "ped\030\006 \001(\003\"n\n\rRowErrorGroup\022\022\n\nerror_type" +
-      "\030\001 \001(\t\022\025\n\rerror_message\030\002 \001(\t\022\014\n\004rows\030\003 " +
-      "\001(\003\022$\n\010examples\030\004 \003(\0132\022.leman.v1.RowErro" +
-      "r\"\266\004\n\026PreviewFunctionRequest\022!\n\005table\030\001 " +
-      "\001(\0132\022.leman.v1.TableRef\022\016\n\006column\030\002 \001(\t\022" +
-      "\037\n\003udf\030\003 \001(\0132\020.leman.v1.UdfRefH\000\022-\n\ndefi" +
-      "nition\030\004 \001(\0132\027.leman.v1.UdfDefinitionH\000\022" +
-      "\030\n\016sql_expression\030\005 \001(\tH\000\022\016\n\006bundle\030\006 \001(" +
-      "\014\022\025\n\rinput_columns\030\007 \003(\t\022\r\n\005where\030\010 \001(\t\022" +
-      "\026\n\014read_version\030\t \001(\003H\001\022\022\n\010read_tag\030\n \001(" +
-      "\tH\001\022\021\n\004rows\030\013 \001(\005H\002\210\001\001\022*\n\007timeout\030\014 \001(\0132" +
-      "\031.google.protobuf.Duration\022\030\n\013concurrenc" +
-      "y\030\r \001(\005H\003\210\001\001\022+\n\014error_policy\030\016 \001(\0132\025.lem" +
-      "an.v1.ErrorPolicy\022;\n\003env\030\017 \003(\0132).leman.v" +
-      "1.PreviewFunctionRequest.EnvEntryB\003\200\001\001\032*" +
-      "\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\002" +
-      "8\001B\n\n\010functionB\t\n\007versionB\007\n\005_rowsB\016\n\014_c" +
-      "oncurrency\"\304\003\n\027PreviewFunctionResponse\022\035" +
-      "\n\003udf\030\001 \001(\0132\020.leman.v1.UdfRef\022\025\n\rinput_c" +
-      "olumns\030\002 \003(\t\022\024\n\014read_version\030\003 \001(\003\022\r\n\005wh" +
-      "ere\030\004 \001(\t\022\"\n\004rows\030\005 \003(\0132\024.leman.v1.Previ" +
-      "ewRow\022\016\n\006values\030\006 \001(\014\022\030\n\020columns_left_ou" +
-      "t\030\007 \003(\t\022\025\n\routput_schema\030\010 \001(\014\0225\n\022json_o" +
-      "utput_schema\030\t \001(\0132\031.leman.v1.JsonArrowS" +
-      "chema\0222\n\017set_up_duration\030\n \001(\0132\031.google." +
-      "protobuf.Duration\022\017\n\007printed\030\013 \001(\t\022\032\n\022pr" +
-      "inted_size_bytes\030\014 \001(\003\022\021\n\ttimed_out\030\r \001(" +
-      "\010\022\r\n\005fails\030\016 \001(\010\022/\n\nprojection\030\017 \001(\0132\033.l" +
-      "eman.v1.PreviewProjection\"\314\002\n\nPreviewRow" +
-      "\022)\n\005state\030\001 \001(\0162\032.leman.v1.PreviewRow.St" +
-      "ate\022\023\n\013row_address\030\002 \001(\004\022\023\n\006row_id\030\003 \001(\004" +
-      "H\000\210\001\001\022\016\n\006inputs\030\004 \003(\t\022\016\n\006output\030\005 \001(\t\022*\n" +
-      "\007elapsed\030\006 \001(\0132\031.google.protobuf.Duratio" +
-      "n\022%\n\005error\030\007 \001(\0132\026.leman.v1.PreviewError" +
-      "\"k\n\005State\022\025\n\021STATE_UNSPECIFIED\020\000\022\022\n\016STAT" +
-      "E_COMPUTED\020\001\022\020\n\014STATE_FAILED\020\002\022\017\n\013STATE_" +
-      "FAILS\020\003\022\024\n\020STATE_UNFINISHED\020\004B\t\n\007_row_id" +
-      "\"X\n\014PreviewError\022\022\n\nerror_type\030\001 \001(\t\022\017\n\007" +
-      "message\030\002 \001(\t\022\021\n\ttraceback\030\003 \001(\t\022\020\n\010atte" +
-      "mpts\030\004 \001(\005\"\250\001\n\021PreviewProjection\022\027\n\017rows" +
-      "_to_compute\030\001 \001(\003\0223\n\020duration_per_row\030\002 " +
-      "\001(\0132\031.google.protobuf.Duration\022\017\n\007worker" +
-      "s\030\003 \001(\005\0224\n\021expected_duration\030\004 \001(\0132\031.goo" +
-      "gle.protobuf.Duration*]\n\010JobOrder\022\031\n\025JOB" +
-      "_ORDER_UNSPECIFIED\020\000\022\032\n\026JOB_ORDER_NEWEST" +
-      "_FIRST\020\001\022\032\n\026JOB_ORDER_OLDEST_FIRST\020\0022\372\t\n" +
-      "\nJobService\022L\n\tCreateJob\022\032.leman.v1.Crea" +
-      "teJobRequest\032\033.leman.v1.CreateJobRespons" +
-      "e\"\006\262\336\"\002\010\002\022F\n\006GetJob\022\027.leman.v1.GetJobReq" +
-      "uest\032\030.leman.v1.GetJobResponse\"\t\220\002\001\262\336\"\002\010" +
-      "\001\022L\n\010ListJobs\022\031.leman.v1.ListJobsRequest" +
-      "\032\032.leman.v1.ListJobsResponse\"\t\220\002\001\262\336\"\002\010\001\022" +
-      "N\n\010WatchJob\022\031.leman.v1.WatchJobRequest\032\032" +
-      ".leman.v1.WatchJobResponse\"\t\220\002\001\262\336\"\002\010\0010\001\022" +
-      "K\n\007WaitJob\022\030.leman.v1.WaitJobRequest\032\031.l" +
-      "eman.v1.WaitJobResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022O\n\t" +
-      "UpdateJob\022\032.leman.v1.UpdateJobRequest\032\033." +
-      "leman.v1.UpdateJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n" +
-      "\tCancelJob\022\032.leman.v1.CancelJobRequest\032\033" +
-      ".leman.v1.CancelJobResponse\"\t\220\002\002\262\336\"\002\010\002\022L" +
-      "\n\010PauseJob\022\031.leman.v1.PauseJobRequest\032\032." +
-      "leman.v1.PauseJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\t" +
-      "ResumeJob\022\032.leman.v1.ResumeJobRequest\032\033." +
-      "leman.v1.ResumeJobResponse\"\t\220\002\002\262\336\"\002\010\002\022R\n" +
-      "\nCancelJobs\022\033.leman.v1.CancelJobsRequest" +
-      "\032\034.leman.v1.CancelJobsResponse\"\t\220\002\002\262\336\"\002\010" +
-      "\002\022O\n\tDeleteJob\022\032.leman.v1.DeleteJobReque" +
-      "st\032\033.leman.v1.DeleteJobResponse\"\t\220\002\002\262\336\"\002" +
-      "\010\003\022I\n\010RetryJob\022\031.leman.v1.RetryJobReques" +
-      "t\032\032.leman.v1.RetryJobResponse\"\006\262\336\"\002\010\002\022[\n" +
-      "\rListJobErrors\022\036.leman.v1.ListJobErrorsR" +
-      "equest\032\037.leman.v1.ListJobErrorsResponse\"" +
-      "\t\220\002\001\262\336\"\002\010\001\022^\n\016GroupJobErrors\022\037.leman.v1." +
-      "GroupJobErrorsRequest\032 .leman.v1.GroupJo" +
-      "bErrorsResponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFun" +
-      "ction\022 .leman.v1.PreviewFunctionRequest\032" +
-      "!.leman.v1.PreviewFunctionResponse\"%\220\002\002\262" +
-      "\336\"\036\010\003\032\030definition.python_bundle \001Bb\n\014dev" +
-      ".leman.v1B\tJobsProtoP\001Z\035leman.dev/go/lem" +
-      "an/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V" +
-      "1\352\002\tLeman::V1b\006proto3"
+      "ration\022\034\n\024input_rows_evaluated\030\032 \001(\003\"\342\001\n" +
+      "\nBottleneck\022\032\n\026BOTTLENECK_UNSPECIFIED\020\000\022" +
+      "\022\n\016BOTTLENECK_UDF\020\001\022\023\n\017BOTTLENECK_READ\020\002" +
+      "\022\031\n\025BOTTLENECK_CHECKPOINT\020\003\022\024\n\020BOTTLENEC" +
+      "K_WRITE\020\004\022\023\n\017BOTTLENECK_LOAD\020\005\022\025\n\021BOTTLE" +
+      "NECK_COMMIT\020\006\022\027\n\023BOTTLENECK_PLANNING\020\007\022\031" +
+      "\n\025BOTTLENECK_SCHEDULING\020\010\"\343\002\n\020CreateJobR" +
+      "equest\022*\n\010backfill\030\001 \001(\0132\026.leman.v1.Back" +
+      "fillSpecH\000\022(\n\007refresh\030\002 \001(\0132\025.leman.v1.R" +
+      "efreshSpecH\000\022\022\n\nrequest_id\030\003 \001(\t\0226\n\006labe" +
+      "ls\030\004 \003(\0132&.leman.v1.CreateJobRequest.Lab" +
+      "elsEntry\022\020\n\010priority\030\005 \001(\005\0225\n\003env\030\006 \003(\0132" +
+      "#.leman.v1.CreateJobRequest.EnvEntryB\003\200\001" +
+      "\001\032-\n\013LabelsEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002" +
+      " \001(\t:\0028\001\032*\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005val" +
+      "ue\030\002 \001(\t:\0028\001B\t\n\007request\"/\n\021CreateJobResp" +
+      "onse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Job\"1\n\rGetJ" +
+      "obRequest\022\020\n\010database\030\001 \001(\t\022\016\n\006job_id\030\002 " +
+      "\001(\t\",\n\016GetJobResponse\022\032\n\003job\030\001 \001(\0132\r.lem" +
+      "an.v1.Job\"\256\001\n\017ListJobsRequest\022\020\n\010databas" +
+      "e\030\001 \001(\t\022#\n\006filter\030\002 \001(\0132\023.leman.v1.JobFi" +
+      "lter\022\021\n\tpage_size\030\003 \001(\005\022\022\n\npage_token\030\004 " +
+      "\001(\t\022!\n\005order\030\005 \001(\0162\022.leman.v1.JobOrder\022\032" +
+      "\n\022include_total_size\030\006 \001(\010\"\261\002\n\tJobFilter" +
+      "\022#\n\006states\030\001 \003(\0162\023.leman.v1.Job.State\022\016\n" +
+      "\006tables\030\002 \003(\t\022\016\n\006column\030\003 \001(\t\022/\n\006labels\030" +
+      "\004 \003(\0132\037.leman.v1.JobFilter.LabelsEntry\0224" +
+      "\n\020create_time_from\030\005 \001(\0132\032.google.protob" +
+      "uf.Timestamp\0226\n\022create_time_before\030\006 \001(\013" +
+      "2\032.google.protobuf.Timestamp\022\021\n\tinitiato" +
+      "r\030\007 \001(\t\032-\n\013LabelsEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005v" +
+      "alue\030\002 \001(\t:\0028\001\"\202\001\n\020ListJobsResponse\022\033\n\004j" +
+      "obs\030\001 \003(\0132\r.leman.v1.Job\022\027\n\017next_page_to" +
+      "ken\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\022\027\n\ntotal_siz" +
+      "e\030\004 \001(\003H\000\210\001\001B\r\n\013_total_size\"K\n\017WatchJobR" +
+      "equest\022\020\n\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t" +
+      "\022\026\n\016after_sequence\030\003 \001(\003\"|\n\020WatchJobResp" +
+      "onse\022\020\n\010sequence\030\001 \001(\003\022\032\n\003job\030\002 \001(\0132\r.le" +
+      "man.v1.Job\022\"\n\006events\030\003 \003(\0132\022.leman.v1.Jo" +
+      "bEvent\022\026\n\016events_missing\030\004 \001(\010\"\202\003\n\010JobEv" +
+      "ent\022\020\n\010sequence\030\001 \001(\003\022.\n\nevent_time\030\002 \001(" +
+      "\0132\032.google.protobuf.Timestamp\022%\n\004kind\030\003 " +
+      "\001(\0162\027.leman.v1.JobEvent.Kind\022\017\n\007message\030" +
+      "\004 \001(\t\"\373\001\n\004Kind\022\024\n\020KIND_UNSPECIFIED\020\000\022\016\n\n" +
+      "KIND_STATE\020\001\022\016\n\nKIND_QUEUE\020\002\022\r\n\tKIND_PLA" +
+      "N\020\003\022\022\n\016KIND_COLLECTED\020\004\022\017\n\013KIND_COMMIT\020\005" +
+      "\022\016\n\nKIND_ERROR\020\006\022\017\n\013KIND_REPLAN\020\007\022\r\n\tKIN" +
+      "D_WAIT\020\010\022\016\n\nKIND_STALL\020\t\022\022\n\016KIND_RESOURC" +
+      "ES\020\n\022\021\n\rKIND_MIGRATED\020\013\022\016\n\nKIND_INDEX\020\014\022" +
+      "\022\n\016KIND_LEFTOVERS\020\r\"^\n\016WaitJobRequest\022\020\n" +
+      "\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\022*\n\007timeo" +
+      "ut\030\003 \001(\0132\031.google.protobuf.Duration\"-\n\017W" +
+      "aitJobResponse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.J" +
+      "ob\"\336\001\n\020UpdateJobRequest\022\020\n\010database\030\001 \001(" +
+      "\t\022\016\n\006job_id\030\002 \001(\t\0226\n\006labels\030\003 \003(\0132&.lema" +
+      "n.v1.UpdateJobRequest.LabelsEntry\022\020\n\010pri" +
+      "ority\030\004 \001(\005\022/\n\013update_mask\030\005 \001(\0132\032.googl" +
+      "e.protobuf.FieldMask\032-\n\013LabelsEntry\022\013\n\003k" +
+      "ey\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\"/\n\021UpdateJob" +
+      "Response\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Job\"4\n\020" +
+      "CancelJobRequest\022\020\n\010database\030\001 \001(\t\022\016\n\006jo" +
+      "b_id\030\002 \001(\t\"/\n\021CancelJobResponse\022\032\n\003job\030\001" +
+      " \001(\0132\r.leman.v1.Job\"3\n\017PauseJobRequest\022\020" +
+      "\n\010database\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\".\n\020Paus" +
+      "eJobResponse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Job" +
+      "\"4\n\020ResumeJobRequest\022\020\n\010database\030\001 \001(\t\022\016" +
+      "\n\006job_id\030\002 \001(\t\"/\n\021ResumeJobResponse\022\032\n\003j" +
+      "ob\030\001 \001(\0132\r.leman.v1.Job\"J\n\021CancelJobsReq" +
+      "uest\022\020\n\010database\030\001 \001(\t\022#\n\006filter\030\002 \001(\0132\023" +
+      ".leman.v1.JobFilter\"I\n\022CancelJobsRespons" +
+      "e\022\033\n\004jobs\030\001 \003(\0132\r.leman.v1.Job\022\026\n\016jobs_e" +
+      "lsewhere\030\002 \003(\t\"4\n\020DeleteJobRequest\022\020\n\010da" +
+      "tabase\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\"\023\n\021DeleteJo" +
+      "bResponse\"\325\002\n\017RetryJobRequest\022\020\n\010databas" +
+      "e\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\022\035\n\003udf\030\003 \001(\0132\020.l" +
+      "eman.v1.UdfRef\022\023\n\013keep_others\030\004 \001(\010\022\022\n\nr" +
+      "equest_id\030\005 \001(\t\0225\n\006labels\030\006 \003(\0132%.leman." +
+      "v1.RetryJobRequest.LabelsEntry\022\020\n\010priori" +
+      "ty\030\007 \001(\005\0224\n\003env\030\010 \003(\0132\".leman.v1.RetryJo" +
+      "bRequest.EnvEntryB\003\200\001\001\032-\n\013LabelsEntry\022\013\n" +
+      "\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\032*\n\010EnvEntr" +
+      "y\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\"W\n\020Ret" +
+      "ryJobResponse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Jo" +
+      "b\022\'\n\006column\030\002 \001(\0132\027.leman.v1.ColumnOutco" +
+      "me\"\204\001\n\024ListJobErrorsRequest\022\020\n\010database\030" +
+      "\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\022\021\n\tpage_size\030\003 \001(\005" +
+      "\022\022\n\npage_token\030\004 \001(\t\022\016\n\006column\030\005 \001(\t\022\023\n\013" +
+      "places_only\030\006 \001(\010\"f\n\025ListJobErrorsRespon" +
+      "se\022\"\n\006errors\030\001 \003(\0132\022.leman.v1.RowError\022\027" +
+      "\n\017next_page_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(" +
+      "\t\"\303\001\n\010RowError\022\016\n\006job_id\030\001 \001(\t\022\016\n\006column" +
+      "\030\002 \001(\t\022\023\n\013row_address\030\003 \001(\003\022\022\n\nerror_typ" +
+      "e\030\004 \001(\t\022\025\n\rerror_message\030\005 \001(\t\022\021\n\ttraceb" +
+      "ack\030\006 \001(\t\022\017\n\007attempt\030\007 \001(\005\022\023\n\006row_id\030\010 \001" +
+      "(\003H\000\210\001\001\022\023\n\013udf_version\030\t \001(\tB\t\n\007_row_id\"" +
+      "\224\001\n\025GroupJobErrorsRequest\022\020\n\010database\030\001 " +
+      "\001(\t\022\016\n\006job_id\030\002 \001(\t\022\021\n\tpage_size\030\003 \001(\005\022\022" +
+      "\n\npage_token\030\004 \001(\t\022\016\n\006column\030\005 \001(\t\022\025\n\010ex" +
+      "amples\030\006 \001(\005H\000\210\001\001B\013\n\t_examples\"\246\001\n\026Group" +
+      "JobErrorsResponse\022\'\n\006groups\030\001 \003(\0132\027.lema" +
+      "n.v1.RowErrorGroup\022\027\n\017next_page_token\030\002 " +
+      "\001(\t\022\020\n\010warnings\030\003 \003(\t\022\022\n\ntotal_size\030\004 \001(" +
+      "\003\022\014\n\004rows\030\005 \001(\003\022\026\n\016rows_ungrouped\030\006 \001(\003\"" +
+      "n\n\rRowErrorGroup\022\022\n\nerror_type\030\001 \001(\t\022\025\n\r" +
+      "error_message\030\002 \001(\t\022\014\n\004rows\030\003 \001(\003\022$\n\010exa" +
+      "mples\030\004 \003(\0132\022.leman.v1.RowError\"\266\004\n\026Prev" +
+      "iewFunctionRequest\022!\n\005table\030\001 \001(\0132\022.lema" +
+      "n.v1.TableRef\022\016\n\006column\030\002 \001(\t\022\037\n\003udf\030\003 \001" +
+      "(\0132\020.leman.v1.UdfRefH\000\022-\n\ndefinition\030\004 \001" +
+      "(\0132\027.leman.v1.UdfDefinitionH\000\022\030\n\016sql_exp" +
+      "ression\030\005 \001(\tH\000\022\016\n\006bundle\030\006 \001(\014\022\025\n\rinput" +
+      "_columns\030\007 \003(\t\022\r\n\005where\030\010 \001(\t\022\026\n\014read_ve" +
+      "rsion\030\t \001(\003H\001\022\022\n\010read_tag\030\n \001(\tH\001\022\021\n\004row" +
+      "s\030\013 \001(\005H\002\210\001\001\022*\n\007timeout\030\014 \001(\0132\031.google.p" +
+      "rotobuf.Duration\022\030\n\013concurrency\030\r \001(\005H\003\210" +
+      "\001\001\022+\n\014error_policy\030\016 \001(\0132\025.leman.v1.Erro" +
+      "rPolicy\022;\n\003env\030\017 \003(\0132).leman.v1.PreviewF" +
+      "unctionRequest.EnvEntryB\003\200\001\001\032*\n\010EnvEntry" +
+      "\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001B\n\n\010func" +
+      "tionB\t\n\007versionB\007\n\005_rowsB\016\n\014_concurrency" +
+      "\"\304\003\n\027PreviewFunctionResponse\022\035\n\003udf\030\001 \001(" +
+      "\0132\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\002 \003" +
+      "(\t\022\024\n\014read_version\030\003 \001(\003\022\r\n\005where\030\004 \001(\t\022" +
+      "\"\n\004rows\030\005 \003(\0132\024.leman.v1.PreviewRow\022\016\n\006v" +
+      "alues\030\006 \001(\014\022\030\n\020columns_left_out\030\007 \003(\t\022\025\n" +
+      "\routput_schema\030\010 \001(\014\0225\n\022json_output_sche" +
+      "ma\030\t \001(\0132\031.leman.v1.JsonArrowSchema\0222\n\017s" +
+      "et_up_duration\030\n \001(\0132\031.google.protobuf.D" +
+      "uration\022\017\n\007printed\030\013 \001(\t\022\032\n\022printed_size" +
+      "_bytes\030\014 \001(\003\022\021\n\ttimed_out\030\r \001(\010\022\r\n\005fails" +
+      "\030\016 \001(\010\022/\n\nprojection\030\017 \001(\0132\033.leman.v1.Pr" +
+      "eviewProjection\"\314\002\n\nPreviewRow\022)\n\005state\030" +
+      "\001 \001(\0162\032.leman.v1.PreviewRow.State\022\023\n\013row" +
+      "_address\030\002 \001(\004\022\023\n\006row_id\030\003 \001(\004H\000\210\001\001\022\016\n\006i" +
+      "nputs\030\004 \003(\t\022\016\n\006output\030\005 \001(\t\022*\n\007elapsed\030\006" +
+      " \001(\0132\031.google.protobuf.Duration\022%\n\005error" +
+      "\030\007 \001(\0132\026.leman.v1.PreviewError\"k\n\005State\022" +
+      "\025\n\021STATE_UNSPECIFIED\020\000\022\022\n\016STATE_COMPUTED" +
+      "\020\001\022\020\n\014STATE_FAILED\020\002\022\017\n\013STATE_FAILS\020\003\022\024\n" +
+      "\020STATE_UNFINISHED\020\004B\t\n\007_row_id\"X\n\014Previe" +
+      "wError\022\022\n\nerror_type\030\001 \001(\t\022\017\n\007message\030\002 " +
+      "\001(\t\022\021\n\ttraceback\030\003 \001(\t\022\020\n\010attempts\030\004 \001(\005" +
+      "\"\250\001\n\021PreviewProjection\022\027\n\017rows_to_comput" +
+      "e\030\001 \001(\003\0223\n\020duration_per_row\030\002 \001(\0132\031.goog" +
+      "le.protobuf.Duration\022\017\n\007workers\030\003 \001(\005\0224\n" +
+      "\021expected_duration\030\004 \001(\0132\031.google.protob" +
+      "uf.Duration*]\n\010JobOrder\022\031\n\025JOB_ORDER_UNS" +
+      "PECIFIED\020\000\022\032\n\026JOB_ORDER_NEWEST_FIRST\020\001\022\032" +
+      "\n\026JOB_ORDER_OLDEST_FIRST\020\0022\372\t\n\nJobServic" +
+      "e\022L\n\tCreateJob\022\032.leman.v1.CreateJobReque" +
+      "st\032\033.leman.v1.CreateJobResponse\"\006\262\336\"\002\010\002\022" +
+      "F\n\006GetJob\022\027.leman.v1.GetJobRequest\032\030.lem" +
+      "an.v1.GetJobResponse\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListJ" +
+      "obs\022\031.leman.v1.ListJobsRequest\032\032.leman.v" +
+      "1.ListJobsResponse\"\t\220\002\001\262\336\"\002\010\001\022N\n\010WatchJo" +
+      "b\022\031.leman.v1.WatchJobRequest\032\032.leman.v1." +
+      "WatchJobResponse\"\t\220\002\001\262\336\"\002\010\0010\001\022K\n\007WaitJob" +
+      "\022\030.leman.v1.WaitJobRequest\032\031.leman.v1.Wa" +
+      "itJobResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022O\n\tUpdateJob\022" +
+      "\032.leman.v1.UpdateJobRequest\032\033.leman.v1.U" +
+      "pdateJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\tCancelJob" +
+      "\022\032.leman.v1.CancelJobRequest\032\033.leman.v1." +
+      "CancelJobResponse\"\t\220\002\002\262\336\"\002\010\002\022L\n\010PauseJob" +
+      "\022\031.leman.v1.PauseJobRequest\032\032.leman.v1.P" +
+      "auseJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\tResumeJob\022" +
+      "\032.leman.v1.ResumeJobRequest\032\033.leman.v1.R" +
+      "esumeJobResponse\"\t\220\002\002\262\336\"\002\010\002\022R\n\nCancelJob" +
+      "s\022\033.leman.v1.CancelJobsRequest\032\034.leman.v" +
+      "1.CancelJobsResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\tDelet" +
+      "eJob\022\032.leman.v1.DeleteJobRequest\032\033.leman" +
+      ".v1.DeleteJobResponse\"\t\220\002\002\262\336\"\002\010\003\022I\n\010Retr" +
+      "yJob\022\031.leman.v1.RetryJobRequest\032\032.leman." +
+      "v1.RetryJobResponse\"\006\262\336\"\002\010\002\022[\n\rListJobEr" +
+      "rors\022\036.leman.v1.ListJobErrorsRequest\032\037.l" +
+      "eman.v1.ListJobErrorsResponse\"\t\220\002\001\262\336\"\002\010\001" +
+      "\022^\n\016GroupJobErrors\022\037.leman.v1.GroupJobEr" +
+      "rorsRequest\032 .leman.v1.GroupJobErrorsRes" +
+      "ponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFunction\022 .le" +
+      "man.v1.PreviewFunctionRequest\032!.leman.v1" +
+      ".PreviewFunctionResponse\"%\220\002\002\262\336\"\036\010\003\032\030def" +
+      "inition.python_bundle \001Bb\n\014dev.leman.v1B" +
+      "\tJobsProtoP\001Z\035leman.dev/go/leman/v1;lema" +
+      "nv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman:" +
+      ":V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -568,7 +569,7 @@ public final class JobsProto {
     internal_static_leman_v1_Progress_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_Progress_descriptor,
-        new java.lang.String[] { "RowsTotal", "RowsReused", "RowsPlanned", "RowsCheckpointed", "RowsReadyToCommit", "RowsCommitted", "RowsSkipped", "RowsFailed", "RowsEvaluated", "FragmentsPlanned", "FragmentsCommitted", "UdfDuration", "ReadDuration", "CheckpointDuration", "WriteDuration", "CommitDuration", "Bottleneck", "ElapsedDuration", "SparkJobs", "RowsPerSecond", "RemainingDuration", "Commits", "RowsComputed", "RowsFailedBefore", "LoadDuration", });
+        new java.lang.String[] { "RowsTotal", "RowsReused", "RowsPlanned", "RowsCheckpointed", "RowsReadyToCommit", "RowsCommitted", "RowsSkipped", "RowsFailed", "RowsEvaluated", "FragmentsPlanned", "FragmentsCommitted", "UdfDuration", "ReadDuration", "CheckpointDuration", "WriteDuration", "CommitDuration", "Bottleneck", "ElapsedDuration", "SparkJobs", "RowsPerSecond", "RemainingDuration", "Commits", "RowsComputed", "RowsFailedBefore", "LoadDuration", "InputRowsEvaluated", });
     internal_static_leman_v1_CreateJobRequest_descriptor =
       getDescriptor().getMessageTypes().get(4);
     internal_static_leman_v1_CreateJobRequest_fieldAccessorTable = new

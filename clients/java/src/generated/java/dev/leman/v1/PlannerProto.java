@@ -86,6 +86,11 @@ public final class PlannerProto {
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
       internal_static_leman_v1_ExplainRefreshResponse_fieldAccessorTable;
   static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_FunctionCalls_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_FunctionCalls_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
     internal_static_leman_v1_SourceChangeCount_descriptor;
   static final 
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
@@ -172,7 +177,7 @@ public final class PlannerProto {
       "\020\003B\016\n\014_src_versionB\030\n\026_max_rows_per_frag" +
       "mentB\016\n\014_concurrency\"<\n\025ExplainRefreshRe" +
       "quest\022#\n\004spec\030\001 \001(\0132\025.leman.v1.RefreshSp" +
-      "ec\"\325\002\n\026ExplainRefreshResponse\022\013\n\003uri\030\001 \001" +
+      "ec\"\201\003\n\026ExplainRefreshResponse\022\013\n\003uri\030\001 \001" +
       "(\t\022\017\n\007version\030\002 \001(\003\022\026\n\016source_version\030\003 " +
       "\001(\003\022\026\n\016target_version\030\004 \001(\003\022#\n\004mode\030\005 \001(" +
       "\0162\025.leman.v1.RefreshMode\022\'\n\006reason\030\006 \001(\016" +
@@ -180,48 +185,51 @@ public final class PlannerProto {
       "(\t\022\014\n\004rows\030\010 \001(\003\022\027\n\017fragments_unset\030\t \001(" +
       "\005\022,\n\007changes\030\n \003(\0132\033.leman.v1.SourceChan" +
       "geCount\022\r\n\005stale\030\013 \003(\t\022*\n\014stale_inputs\030\014" +
-      " \003(\0132\024.leman.v1.StaleInput\"P\n\021SourceChan" +
-      "geCount\022(\n\004kind\030\001 \001(\0162\032.leman.v1.SourceC" +
-      "hangeKind\022\021\n\tfragments\030\002 \001(\005*{\n\014OnStaleI" +
-      "nput\022\036\n\032ON_STALE_INPUT_UNSPECIFIED\020\000\022\030\n\024" +
-      "ON_STALE_INPUT_ERROR\020\001\022\027\n\023ON_STALE_INPUT" +
-      "_WARN\020\002\022\030\n\024ON_STALE_INPUT_FIRST\020\003*\242\002\n\006Re" +
-      "ason\022\026\n\022REASON_UNSPECIFIED\020\000\022\021\n\rREASON_R" +
-      "EUSED\020\001\022\021\n\rREASON_STAGED\020\002\022\022\n\016REASON_MIS" +
-      "SING\020\003\022\026\n\022REASON_UDF_CHANGED\020\004\022\030\n\024REASON" +
-      "_INPUT_CHANGED\020\005\022\022\n\016REASON_PARTIAL\020\006\022\031\n\025" +
-      "REASON_EXTERNAL_WRITE\020\007\022\030\n\024REASON_REUSED" +
-      "_FILTER\020\010\022\033\n\027REASON_REUSED_COMPACTED\020\t\022\027" +
-      "\n\023REASON_HISTORY_LOST\020\n\022\025\n\021REASON_PAST_I" +
-      "NPUT\020\013*\203\001\n\010RowState\022\031\n\025ROW_STATE_UNSPECI" +
-      "FIED\020\000\022\026\n\022ROW_STATE_COMPUTED\020\001\022\022\n\016ROW_ST" +
-      "ATE_NULL\020\002\022\024\n\020ROW_STATE_FAILED\020\003\022\032\n\026ROW_" +
-      "STATE_NOT_COMPUTED\020\004*x\n\013RefreshMode\022\034\n\030R" +
-      "EFRESH_MODE_UNSPECIFIED\020\000\022\026\n\022REFRESH_MOD" +
-      "E_NO_OP\020\001\022\034\n\030REFRESH_MODE_INCREMENTAL\020\002\022" +
-      "\025\n\021REFRESH_MODE_FULL\020\003*\234\002\n\rRefreshReason" +
-      "\022\036\n\032REFRESH_REASON_UNSPECIFIED\020\000\022\035\n\031REFR" +
-      "ESH_REASON_UP_TO_DATE\020\001\022\035\n\031REFRESH_REASO" +
-      "N_FIRST_FILL\020\002\022!\n\035REFRESH_REASON_SOURCE_" +
-      "CHANGED\020\003\022#\n\037REFRESH_REASON_FUNCTION_CHA" +
-      "NGED\020\004\022&\n\"REFRESH_REASON_SOURCE_HISTORY_" +
-      "LOST\020\005\022\"\n\036REFRESH_REASON_SOURCE_REPLACED" +
-      "\020\006\022\031\n\025REFRESH_REASON_FORCED\020\007*\270\001\n\020Source" +
-      "ChangeKind\022\"\n\036SOURCE_CHANGE_KIND_UNSPECI" +
-      "FIED\020\000\022\037\n\033SOURCE_CHANGE_KIND_APPEARED\020\001\022" +
-      "\033\n\027SOURCE_CHANGE_KIND_GONE\020\002\022 \n\034SOURCE_C" +
-      "HANGE_KIND_DELETIONS\020\003\022 \n\034SOURCE_CHANGE_" +
-      "KIND_REWRITTEN\020\0042\247\002\n\016PlannerService\022W\n\013E" +
-      "xplainPlan\022\034.leman.v1.ExplainPlanRequest" +
-      "\032\035.leman.v1.ExplainPlanResponse\"\013\220\002\002\262\336\"\004" +
-      "\010\001 \001\022`\n\016ExplainRefresh\022\037.leman.v1.Explai" +
-      "nRefreshRequest\032 .leman.v1.ExplainRefres" +
-      "hResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022Z\n\014GetRowStates\022\035" +
-      ".leman.v1.GetRowStatesRequest\032\036.leman.v1" +
-      ".GetRowStatesResponse\"\013\220\002\002\262\336\"\004\010\001 \001Be\n\014de" +
-      "v.leman.v1B\014PlannerProtoP\001Z\035leman.dev/go" +
-      "/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Lem" +
-      "an\\V1\352\002\tLeman::V1b\006proto3"
+      " \003(\0132\024.leman.v1.StaleInput\022*\n\tfunctions\030" +
+      "\r \003(\0132\027.leman.v1.FunctionCalls\"Q\n\rFuncti" +
+      "onCalls\022\016\n\006column\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.l" +
+      "eman.v1.UdfRef\022\021\n\tmost_rows\030\003 \001(\003\"P\n\021Sou" +
+      "rceChangeCount\022(\n\004kind\030\001 \001(\0162\032.leman.v1." +
+      "SourceChangeKind\022\021\n\tfragments\030\002 \001(\005*{\n\014O" +
+      "nStaleInput\022\036\n\032ON_STALE_INPUT_UNSPECIFIE" +
+      "D\020\000\022\030\n\024ON_STALE_INPUT_ERROR\020\001\022\027\n\023ON_STAL" +
+      "E_INPUT_WARN\020\002\022\030\n\024ON_STALE_INPUT_FIRST\020\003" +
+      "*\242\002\n\006Reason\022\026\n\022REASON_UNSPECIFIED\020\000\022\021\n\rR" +
+      "EASON_REUSED\020\001\022\021\n\rREASON_STAGED\020\002\022\022\n\016REA" +
+      "SON_MISSING\020\003\022\026\n\022REASON_UDF_CHANGED\020\004\022\030\n" +
+      "\024REASON_INPUT_CHANGED\020\005\022\022\n\016REASON_PARTIA" +
+      "L\020\006\022\031\n\025REASON_EXTERNAL_WRITE\020\007\022\030\n\024REASON" +
+      "_REUSED_FILTER\020\010\022\033\n\027REASON_REUSED_COMPAC" +
+      "TED\020\t\022\027\n\023REASON_HISTORY_LOST\020\n\022\025\n\021REASON" +
+      "_PAST_INPUT\020\013*\203\001\n\010RowState\022\031\n\025ROW_STATE_" +
+      "UNSPECIFIED\020\000\022\026\n\022ROW_STATE_COMPUTED\020\001\022\022\n" +
+      "\016ROW_STATE_NULL\020\002\022\024\n\020ROW_STATE_FAILED\020\003\022" +
+      "\032\n\026ROW_STATE_NOT_COMPUTED\020\004*x\n\013RefreshMo" +
+      "de\022\034\n\030REFRESH_MODE_UNSPECIFIED\020\000\022\026\n\022REFR" +
+      "ESH_MODE_NO_OP\020\001\022\034\n\030REFRESH_MODE_INCREME" +
+      "NTAL\020\002\022\025\n\021REFRESH_MODE_FULL\020\003*\234\002\n\rRefres" +
+      "hReason\022\036\n\032REFRESH_REASON_UNSPECIFIED\020\000\022" +
+      "\035\n\031REFRESH_REASON_UP_TO_DATE\020\001\022\035\n\031REFRES" +
+      "H_REASON_FIRST_FILL\020\002\022!\n\035REFRESH_REASON_" +
+      "SOURCE_CHANGED\020\003\022#\n\037REFRESH_REASON_FUNCT" +
+      "ION_CHANGED\020\004\022&\n\"REFRESH_REASON_SOURCE_H" +
+      "ISTORY_LOST\020\005\022\"\n\036REFRESH_REASON_SOURCE_R" +
+      "EPLACED\020\006\022\031\n\025REFRESH_REASON_FORCED\020\007*\270\001\n" +
+      "\020SourceChangeKind\022\"\n\036SOURCE_CHANGE_KIND_" +
+      "UNSPECIFIED\020\000\022\037\n\033SOURCE_CHANGE_KIND_APPE" +
+      "ARED\020\001\022\033\n\027SOURCE_CHANGE_KIND_GONE\020\002\022 \n\034S" +
+      "OURCE_CHANGE_KIND_DELETIONS\020\003\022 \n\034SOURCE_" +
+      "CHANGE_KIND_REWRITTEN\020\0042\247\002\n\016PlannerServi" +
+      "ce\022W\n\013ExplainPlan\022\034.leman.v1.ExplainPlan" +
+      "Request\032\035.leman.v1.ExplainPlanResponse\"\013" +
+      "\220\002\002\262\336\"\004\010\001 \001\022`\n\016ExplainRefresh\022\037.leman.v1" +
+      ".ExplainRefreshRequest\032 .leman.v1.Explai" +
+      "nRefreshResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022Z\n\014GetRowS" +
+      "tates\022\035.leman.v1.GetRowStatesRequest\032\036.l" +
+      "eman.v1.GetRowStatesResponse\"\013\220\002\002\262\336\"\004\010\001 " +
+      "\001Be\n\014dev.leman.v1B\014PlannerProtoP\001Z\035leman" +
+      ".dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V" +
+      "1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -314,9 +322,15 @@ public final class PlannerProto {
     internal_static_leman_v1_ExplainRefreshResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ExplainRefreshResponse_descriptor,
-        new java.lang.String[] { "Uri", "Version", "SourceVersion", "TargetVersion", "Mode", "Reason", "Message", "Rows", "FragmentsUnset", "Changes", "Stale", "StaleInputs", });
-    internal_static_leman_v1_SourceChangeCount_descriptor =
+        new java.lang.String[] { "Uri", "Version", "SourceVersion", "TargetVersion", "Mode", "Reason", "Message", "Rows", "FragmentsUnset", "Changes", "Stale", "StaleInputs", "Functions", });
+    internal_static_leman_v1_FunctionCalls_descriptor =
       getDescriptor().getMessageTypes().get(14);
+    internal_static_leman_v1_FunctionCalls_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_FunctionCalls_descriptor,
+        new java.lang.String[] { "Column", "Udf", "MostRows", });
+    internal_static_leman_v1_SourceChangeCount_descriptor =
+      getDescriptor().getMessageTypes().get(15);
     internal_static_leman_v1_SourceChangeCount_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_SourceChangeCount_descriptor,

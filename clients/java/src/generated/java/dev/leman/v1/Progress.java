@@ -874,6 +874,22 @@ private static final long serialVersionUID = 0L;
     return loadDuration_ == null ? com.google.protobuf.Duration.getDefaultInstance() : loadDuration_;
   }
 
+  public static final int INPUT_ROWS_EVALUATED_FIELD_NUMBER = 26;
+  private long inputRowsEvaluated_ = 0L;
+  /**
+   * <pre>
+   * Rows passed to the functions of stale inputs, which the job computed first (ON_STALE_INPUT_FIRST). No other count
+   * includes them.
+   * </pre>
+   *
+   * <code>int64 input_rows_evaluated = 26;</code>
+   * @return The inputRowsEvaluated.
+   */
+  @java.lang.Override
+  public long getInputRowsEvaluated() {
+    return inputRowsEvaluated_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -962,6 +978,9 @@ private static final long serialVersionUID = 0L;
     }
     if (((bitField0_ & 0x00000080) != 0)) {
       output.writeMessage(25, getLoadDuration());
+    }
+    if (inputRowsEvaluated_ != 0L) {
+      output.writeInt64(26, inputRowsEvaluated_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -1072,6 +1091,10 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(25, getLoadDuration());
     }
+    if (inputRowsEvaluated_ != 0L) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeInt64Size(26, inputRowsEvaluated_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -1161,6 +1184,8 @@ private static final long serialVersionUID = 0L;
       if (!getLoadDuration()
           .equals(other.getLoadDuration())) return false;
     }
+    if (getInputRowsEvaluated()
+        != other.getInputRowsEvaluated()) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -1250,6 +1275,9 @@ private static final long serialVersionUID = 0L;
       hash = (37 * hash) + LOAD_DURATION_FIELD_NUMBER;
       hash = (53 * hash) + getLoadDuration().hashCode();
     }
+    hash = (37 * hash) + INPUT_ROWS_EVALUATED_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
+        getInputRowsEvaluated());
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -1462,6 +1490,7 @@ private static final long serialVersionUID = 0L;
         loadDurationBuilder_.dispose();
         loadDurationBuilder_ = null;
       }
+      inputRowsEvaluated_ = 0L;
       return this;
     }
 
@@ -1595,6 +1624,9 @@ private static final long serialVersionUID = 0L;
             : loadDurationBuilder_.build();
         to_bitField0_ |= 0x00000080;
       }
+      if (((from_bitField0_ & 0x02000000) != 0)) {
+        result.inputRowsEvaluated_ = inputRowsEvaluated_;
+      }
       result.bitField0_ |= to_bitField0_;
     }
 
@@ -1716,6 +1748,9 @@ private static final long serialVersionUID = 0L;
       }
       if (other.hasLoadDuration()) {
         mergeLoadDuration(other.getLoadDuration());
+      }
+      if (other.getInputRowsEvaluated() != 0L) {
+        setInputRowsEvaluated(other.getInputRowsEvaluated());
       }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
@@ -1884,6 +1919,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x01000000;
               break;
             } // case 202
+            case 208: {
+              inputRowsEvaluated_ = input.readInt64();
+              bitField0_ |= 0x02000000;
+              break;
+            } // case 208
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -3947,6 +3987,53 @@ private static final long serialVersionUID = 0L;
         loadDuration_ = null;
       }
       return loadDurationBuilder_;
+    }
+
+    private long inputRowsEvaluated_ ;
+    /**
+     * <pre>
+     * Rows passed to the functions of stale inputs, which the job computed first (ON_STALE_INPUT_FIRST). No other count
+     * includes them.
+     * </pre>
+     *
+     * <code>int64 input_rows_evaluated = 26;</code>
+     * @return The inputRowsEvaluated.
+     */
+    @java.lang.Override
+    public long getInputRowsEvaluated() {
+      return inputRowsEvaluated_;
+    }
+    /**
+     * <pre>
+     * Rows passed to the functions of stale inputs, which the job computed first (ON_STALE_INPUT_FIRST). No other count
+     * includes them.
+     * </pre>
+     *
+     * <code>int64 input_rows_evaluated = 26;</code>
+     * @param value The inputRowsEvaluated to set.
+     * @return This builder for chaining.
+     */
+    public Builder setInputRowsEvaluated(long value) {
+
+      inputRowsEvaluated_ = value;
+      bitField0_ |= 0x02000000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Rows passed to the functions of stale inputs, which the job computed first (ON_STALE_INPUT_FIRST). No other count
+     * includes them.
+     * </pre>
+     *
+     * <code>int64 input_rows_evaluated = 26;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearInputRowsEvaluated() {
+      bitField0_ = (bitField0_ & ~0x02000000);
+      inputRowsEvaluated_ = 0L;
+      onChanged();
+      return this;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

@@ -407,4 +407,15 @@ public interface ProgressOrBuilder extends
    * <code>.google.protobuf.Duration load_duration = 25;</code>
    */
   com.google.protobuf.DurationOrBuilder getLoadDurationOrBuilder();
+
+  /**
+   * <pre>
+   * Rows passed to the functions of stale inputs, which the job computed first (ON_STALE_INPUT_FIRST). No other count
+   * includes them.
+   * </pre>
+   *
+   * <code>int64 input_rows_evaluated = 26;</code>
+   * @return The inputRowsEvaluated.
+   */
+  long getInputRowsEvaluated();
 }

@@ -119,7 +119,7 @@ private static final long serialVersionUID = 0L;
   private long rowsRecomputed_ = 0L;
   /**
    * <pre>
-   * Rows whose values were recomputed in place.
+   * Rows whose values were written again in place. Functions were called only for `rows_evaluated`.
    * </pre>
    *
    * <code>int64 rows_recomputed = 4;</code>
@@ -1125,7 +1125,7 @@ private static final long serialVersionUID = 0L;
     private long rowsRecomputed_ ;
     /**
      * <pre>
-     * Rows whose values were recomputed in place.
+     * Rows whose values were written again in place. Functions were called only for `rows_evaluated`.
      * </pre>
      *
      * <code>int64 rows_recomputed = 4;</code>
@@ -1137,7 +1137,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values were recomputed in place.
+     * Rows whose values were written again in place. Functions were called only for `rows_evaluated`.
      * </pre>
      *
      * <code>int64 rows_recomputed = 4;</code>
@@ -1153,7 +1153,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values were recomputed in place.
+     * Rows whose values were written again in place. Functions were called only for `rows_evaluated`.
      * </pre>
      *
      * <code>int64 rows_recomputed = 4;</code>

@@ -58,7 +58,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Rows whose values were recomputed in place.
+   * Rows whose values were written again in place. Functions were called only for `rows_evaluated`.
    * </pre>
    *
    * <code>int64 rows_recomputed = 4;</code>
