@@ -50,8 +50,8 @@ class Bundles:
     """The bundles in one folder. If the storage cannot be used, calls raise what `DocumentFolder` raises.
 
     Args:
-        folder: Of the functions.
-        most_bytes: The largest bundle that is accepted; 0: any size.
+        folder: The folder of the functions.
+        most_bytes: The size of the largest bundle that is accepted; 0 for no limit.
     """
 
     def __init__(self, folder: DocumentFolder, most_bytes: int = 0) -> None:
@@ -68,7 +68,7 @@ class Bundles:
         return self._folder.size(sha256 + _FAILED) is not None
 
     def check(self, name: str) -> tuple[bool, int] | None:
-        """Return whether a file matches the digest in its name, and its size; None if it does not exist."""
+        """Return whether a file matches the digest in its name, and the file's size; None if it does not exist."""
         found = self._digest(name)
         return None if found is None else (found[0] == name.removesuffix(ENDING), found[1])
 
@@ -231,9 +231,9 @@ class UdfRegistry:
         """Store a function. Return False if it was stored already.
 
         Options (`batch_size`, timeout, checkpoint bounds, error policy, resources) and addresses of a remote function
-        may change under a version: they change how a function runs, not what it computes. A bundle replaces one that
-        workers cannot load, and a definition a damaged one. The source text that was stored first under a version
-        stays. `bundle` may be empty if its digest is stored.
+        may change under a version, because they change how a function runs, not what it computes. A bundle may replace
+        one that workers cannot load, and a definition may replace a damaged one. The source text that was stored first
+        under a version stays. `bundle` may be empty if a bundle with its digest is stored.
 
         Raises:
             InvalidArgument: BAD_UDF, BUNDLE_TOO_LARGE.
@@ -278,7 +278,7 @@ class UdfRegistry:
         check_python(udf, self._python)
 
     def get(self, name: str, version: str = "") -> UdfDefinition:
-        """Return a function; without a version the one that was registered last.
+        """Return a function. Without a version, return the one that was registered last.
 
         Raises:
             NotFound: UDF_NOT_FOUND.
@@ -346,7 +346,7 @@ class UdfRegistry:
                 yield FunctionVersion(*name.removesuffix(_DEFINITION).rsplit("@", 1))
 
     def check(self, name: str) -> StoredFunction:
-        """Return what a file of `names` holds.
+        """Return the content of a file that `names` returned.
 
         Raises:
             DataLoss: UDF_DAMAGED.
@@ -386,7 +386,7 @@ class UdfRegistry:
         return known == udf
 
     def _renew(self, name: str, found: UdfDefinition, udf: UdfDefinition) -> None:
-        """Write what changed. A new source alone does not make the function the one that was registered last."""
+        """Write what changed. If only the source text did, the function does not become the one registered last."""
         if found != udf:
             self._write(name, replace(udf, source=found.source or udf.source))
         elif udf.source and not found.source and (known := self._read(name)) is not None:

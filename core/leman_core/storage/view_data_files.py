@@ -1,10 +1,11 @@
 """Write and read data files of views, their definitions, and the order of their rows. A commit installs the files.
 
 A file that replaces columns of a fragment contains a patch. It lists the rows that changed, so that views on this view
-need not compute the unchanged ones. The patch is in the global buffer that the schema metadata key `leman.patch` names:
-4 bytes length (little endian) of a JSON header {"replaces": {column: old file}, "rows": n}, the header, and zlib of the
-offsets of the changed rows as n 32-bit numbers (little endian, ascending). All unlisted rows have the values of the old
-files. The file of a computed column has no patch; it lists the files before it instead (`leman_core.model.row_states`).
+need not compute the unchanged ones. All unlisted rows have the values of the old files. The patch is in the global
+buffer whose number the schema metadata has under `leman.patch`. It consists of the length of the header (4 bytes,
+little endian), the header, which is JSON {"replaces": {column: old file}, "rows": n}, and, compressed with zlib, the
+offsets of the changed rows as n 32-bit numbers (little endian, ascending). The file of a computed column has no patch:
+it lists the files before it instead (`leman_core.model.row_states`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def encode_patch(replaces: Mapping[str, str], offsets: Ids) -> bytes:
 
 
 def decode_patch(buffer: bytes) -> Patch:
-    """Return (column → file before, offsets).
+    """Decode a patch. Return the file that each column had before, and the offsets of the changed rows.
 
     Raises:
         ValueError: The bytes are not a patch.
@@ -324,7 +325,7 @@ class ViewFileWriter:
         self._rows += batch.num_rows
 
     def patch(self, replaces: Mapping[str, str], offsets: Ids) -> None:
-        """Write into the file which rows differ from the files that it replaces."""
+        """Add a patch to the file: the offsets of the rows whose values differ from those in the replaced files."""
         with using_storage(self._uri):
             buffer = self._writer.add_global_buffer(encode_patch(replaces, offsets))
             self._writer.add_schema_metadata(PATCH_KEY, str(buffer))
@@ -381,8 +382,8 @@ def stage_columns(
         schema: The columns.
         batches: The rows.
         fragment_id: The fragment.
-        version: The version with the fragment; 0: the latest.
-        patch: Offsets of the only rows whose values differ from those at `version`; None: any may differ.
+        version: The version with the fragment; 0 for the latest.
+        patch: The offsets of all rows whose values differ from those at `version`; None if any row may differ.
 
     Raises:
         Aborted: FRAGMENT_GONE.
