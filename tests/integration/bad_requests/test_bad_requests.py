@@ -385,6 +385,8 @@ def _with_sql(target: Target, way: str, text: str) -> bytes:
     if path[0].name == "definition":  # of which the right one has no SQL
         request.definition.Clear()
         json_format.ParseDict(_SQL_DEFINITION, request.definition)
+    if path[-1].name == "delete_where":  # which is refused without what it limits
+        request.header.delete_not_matched_by_source = True
     put(request, path, {"s": text} if path[-1].message_type is not None else text)
     return request.SerializeToString()
 

@@ -817,8 +817,9 @@ type AddColumnsRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// What to add.
 	Columns []*NewColumn `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	// Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-	// with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+	// same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What happens to computed columns that exist already.
 	OnChange      OnChange `protobuf:"varint,4,opt,name=on_change,json=onChange,proto3,enum=leman.v1.OnChange" json:"on_change,omitempty"`
@@ -1262,8 +1263,9 @@ type AlterColumnsRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Existing columns with their new functions.
 	Columns []*ColumnAlteration `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	// Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-	// with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+	// same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+	// request.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1953,8 +1955,8 @@ type CreateMaterializedViewRequest struct {
 	Query *ViewQuery `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
 	// Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
 	MaxRowsPerFragment *int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3,oneof" json:"max_rows_per_fragment,omitempty"`
-	// Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-	// ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+	// and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Return the existing view of this name if it has the same query. If its query differs, the call fails with
 	// ALREADY_EXISTS (TABLE_EXISTS) and names the difference. `max_rows_per_fragment` is not compared.
@@ -2432,8 +2434,9 @@ type AlterMaterializedViewRequest struct {
 	Functions []*ViewFunction `protobuf:"bytes,2,rep,name=functions,proto3" json:"functions,omitempty"`
 	// What is changed: `functions`.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
-	// Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-	// nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+	// body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+	// (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

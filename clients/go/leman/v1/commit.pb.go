@@ -1241,8 +1241,8 @@ type DropViewRequest struct {
 	// Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
 	// of other databases are not checked.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-	// request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+	// another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

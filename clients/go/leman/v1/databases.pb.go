@@ -185,8 +185,8 @@ type RegisterDatabaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The definition.
 	Database *Database `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
-	// Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-	// request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+	// another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -601,8 +601,8 @@ type UnregisterDatabaseRequest struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Unregister it although jobs of the database have not ended: they continue.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-	// request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+	// another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

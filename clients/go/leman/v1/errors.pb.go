@@ -23,7 +23,9 @@ const (
 
 // The reason of an error, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason`
 // is the name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
-// `Job.error`. Later releases add values: treat an unknown one by the code of its status.
+// `Job.error`. The one exception: a message of more than twice LEMAN_SERVER__MAX_MESSAGE_MB, which gRPC itself refuses
+// as RESOURCE_EXHAUSTED before a service sees it. Later releases add values: treat an unknown one by the code of its
+// status.
 type ErrorReason int32
 
 const (

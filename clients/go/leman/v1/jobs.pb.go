@@ -1291,9 +1291,10 @@ type CreateJobRequest struct {
 	//	*CreateJobRequest_Backfill
 	//	*CreateJobRequest_Refresh
 	Request isCreateJobRequest_Request `protobuf_oneof:"request"`
-	// Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-	// same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-	// id of a request whose job was deleted: a late retry does not create the job again.
+	// Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+	// returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+	// (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+	// Empty: each call creates a job.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// For the caller's own use, and for filters: at most 32, with keys of 1 to 63 characters (letters, digits, `_`, `-`, `.`
 	// and `/`) and values of at most 255 bytes.

@@ -36,8 +36,8 @@ type CreateTableRequest struct {
 	// Whether row ids survive updates and compaction; unset: they do. If they do not, Leman computes more than necessary
 	// after an update or a compaction.
 	StableRowIds *bool `protobuf:"varint,3,opt,name=stable_row_ids,json=stableRowIds,proto3,oneof" json:"stable_row_ids,omitempty"`
-	// Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-	// and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+	// the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,10 +276,10 @@ type AppendRowsHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-	// are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-	// rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-	// id without any rows remains unused.
+	// Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+	// Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+	// with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+	// is added. An id without any rows remains unused.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Most rows in a new fragment; 0: 1,048,576.
 	MaxRowsPerFragment int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3" json:"max_rows_per_fragment,omitempty"`
@@ -400,7 +400,7 @@ type DeleteRowsRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Rows for which this SQL is true are deleted; `true`: all rows.
 	Where string `protobuf:"bytes,2,opt,name=where,proto3" json:"where,omitempty"`
-	// Chosen by the caller; remembered like that of AppendRowsHeader.
+	// Required. Chosen by the caller; remembered like that of AppendRowsHeader.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -525,7 +525,7 @@ type UpdateRowsRequest struct {
 	// Values that are the same for every row: an uncompressed Arrow IPC stream of one row, whose values its columns get.
 	// Can be combined with `expressions`.
 	Values []byte `protobuf:"bytes,4,opt,name=values,proto3" json:"values,omitempty"`
-	// Chosen by the caller; remembered like that of AppendRowsHeader.
+	// Required. Chosen by the caller; remembered like that of AppendRowsHeader.
 	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -743,20 +743,22 @@ type MergeRowsHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+	// Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The key columns.
 	On []string `protobuf:"bytes,3,rep,name=on,proto3" json:"on,omitempty"`
 	// Whether a matching row of the table gets the new values.
 	UpdateMatched bool `protobuf:"varint,4,opt,name=update_matched,json=updateMatched,proto3" json:"update_matched,omitempty"`
-	// Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-	// every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+	// With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+	// of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+	// docs/tables.md.
 	UpdateWhere string `protobuf:"bytes,5,opt,name=update_where,json=updateWhere,proto3" json:"update_where,omitempty"`
 	// Whether a new row that matches none of the table is added.
 	InsertNotMatched bool `protobuf:"varint,6,opt,name=insert_not_matched,json=insertNotMatched,proto3" json:"insert_not_matched,omitempty"`
 	// Whether a row of the table that matches no new row is deleted.
 	DeleteNotMatchedBySource bool `protobuf:"varint,7,opt,name=delete_not_matched_by_source,json=deleteNotMatchedBySource,proto3" json:"delete_not_matched_by_source,omitempty"`
-	// Only if this SQL over the table's columns is true. Empty: every row without a match.
+	// With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+	// match.
 	DeleteWhere   string `protobuf:"bytes,8,opt,name=delete_where,json=deleteWhere,proto3" json:"delete_where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -928,8 +930,8 @@ type DropTableRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Proceed although views read it, or jobs of it have not ended.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-	// request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+	// another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1032,8 +1034,8 @@ type RenameTableRequest struct {
 	NewName string `protobuf:"bytes,2,opt,name=new_name,json=newName,proto3" json:"new_name,omitempty"`
 	// Proceed although views read it, or jobs of it have not ended.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-	// with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+	// request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1155,8 +1157,8 @@ type AddPlainColumnsRequest struct {
 	//	*AddPlainColumnsRequest_Schema
 	//	*AddPlainColumnsRequest_JsonSchema
 	Columns isAddPlainColumnsRequest_Columns `protobuf_oneof:"columns"`
-	// Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-	// the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+	// retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1304,7 +1306,7 @@ type DropColumnsRequest struct {
 	Columns []string `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	// Proceed although others read them, or jobs compute them.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	// As for AddPlainColumns.
+	// Required. As for AddPlainColumns.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1423,7 +1425,7 @@ type AlterPlainColumnsRequest struct {
 	Columns []*PlainColumnAlteration `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	// Proceed although others read them, or jobs compute them.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	// As for AddPlainColumns.
+	// Required. As for AddPlainColumns.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -114,8 +114,9 @@ type TableServiceClient interface {
 	CreateTable(ctx context.Context, in *CreateTableRequest, opts ...grpc.CallOption) (*CreateTableResponse, error)
 	// Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
 	// concatenated bytes of all others are one Arrow IPC stream with its end marker. Missing columns become NULL; the
-	// next backfill computes those that are computed columns. Values are cast if nothing is lost (int32 → int64, text in
-	// a dictionary → text). A call that ends early changes nothing, and its data is removed.
+	// next backfill computes those that are computed columns. Given values of a computed column are stored; a backfill
+	// with `where` can keep them. Values are cast if nothing is lost (int32 → int64, text in a dictionary → text). A call
+	// that ends early changes nothing, and its data is removed.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
@@ -123,7 +124,6 @@ type TableServiceClient interface {
 	//     correct the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
 	//     table; do what the message says.
-	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
 	//   - `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
@@ -205,6 +205,7 @@ type TableServiceClient interface {
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
 	//     would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
 	//     missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
+	//   - `INVALID_ARGUMENT` (BAD_REQUEST): a condition is given without the action that it limits; set both or neither.
 	//   - `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
 	//     several calls.
 	//   - `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
@@ -562,8 +563,9 @@ type TableServiceServer interface {
 	CreateTable(context.Context, *CreateTableRequest) (*CreateTableResponse, error)
 	// Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
 	// concatenated bytes of all others are one Arrow IPC stream with its end marker. Missing columns become NULL; the
-	// next backfill computes those that are computed columns. Values are cast if nothing is lost (int32 → int64, text in
-	// a dictionary → text). A call that ends early changes nothing, and its data is removed.
+	// next backfill computes those that are computed columns. Given values of a computed column are stored; a backfill
+	// with `where` can keep them. Values are cast if nothing is lost (int32 → int64, text in a dictionary → text). A call
+	// that ends early changes nothing, and its data is removed.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
@@ -571,7 +573,6 @@ type TableServiceServer interface {
 	//     correct the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
 	//     table; do what the message says.
-	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
 	//   - `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
@@ -653,6 +654,7 @@ type TableServiceServer interface {
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
 	//     would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
 	//     missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
+	//   - `INVALID_ARGUMENT` (BAD_REQUEST): a condition is given without the action that it limits; set both or neither.
 	//   - `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
 	//     several calls.
 	//   - `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.

@@ -392,8 +392,9 @@ class AddColumnsRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ON_CHANGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-    with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+    same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+    request.
     """
     on_change: Global___OnChange.ValueType
     """What happens to computed columns that exist already."""
@@ -652,8 +653,9 @@ class AlterColumnsRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-    with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+    same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+    request.
     """
     @_builtins.property
     def table(self) -> Global___TableRef:
@@ -1021,8 +1023,8 @@ class CreateMaterializedViewRequest(_message.Message):
     max_rows_per_fragment: _builtins.int
     """Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work."""
     request_id: _builtins.str
-    """Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-    ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+    and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
     """
     exist_ok: _builtins.bool
     """Return the existing view of this name if it has the same query. If its query differs, the call fails with
@@ -1268,8 +1270,9 @@ class AlterMaterializedViewRequest(_message.Message):
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-    nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+    body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+    (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def view(self) -> Global___TableRef:

@@ -602,8 +602,8 @@ class DropViewRequest(_message.Message):
     of other databases are not checked.
     """
     request_id: _builtins.str
-    """Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-    request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+    another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def view(self) -> _catalog_pb2.TableRef:

@@ -140,8 +140,8 @@ class RegisterDatabaseRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-    request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+    another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def database(self) -> Global___Database:
@@ -359,8 +359,8 @@ class UnregisterDatabaseRequest(_message.Message):
     force: _builtins.bool
     """Unregister it although jobs of the database have not ended: they continue."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-    request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+    another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     def __init__(
         self,

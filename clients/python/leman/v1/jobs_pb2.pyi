@@ -726,9 +726,10 @@ class CreateJobRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-    same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-    id of a request whose job was deleted: a late retry does not create the job again.
+    """Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+    returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+    (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+    Empty: each call creates a job.
     """
     priority: _builtins.int
     """−100 to 100: of waiting jobs, those with a higher priority run first; default 0."""

@@ -40,8 +40,8 @@ class CreateTableRequest(_message.Message):
     after an update or a compaction.
     """
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-    and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+    the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -137,10 +137,10 @@ class AppendRowsHeader(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-    are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-    rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-    id without any rows remains unused.
+    """Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+    Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+    with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+    is added. An id without any rows remains unused.
     """
     max_rows_per_fragment: _builtins.int
     """Most rows in a new fragment; 0: 1,048,576."""
@@ -201,7 +201,7 @@ class DeleteRowsRequest(_message.Message):
     where: _builtins.str
     """Rows for which this SQL is true are deleted; `true`: all rows."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered like that of AppendRowsHeader."""
+    """Required. Chosen by the caller; remembered like that of AppendRowsHeader."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -285,7 +285,7 @@ class UpdateRowsRequest(_message.Message):
     Can be combined with `expressions`.
     """
     request_id: _builtins.str
-    """Chosen by the caller; remembered like that of AppendRowsHeader."""
+    """Required. Chosen by the caller; remembered like that of AppendRowsHeader."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -384,19 +384,22 @@ class MergeRowsHeader(_message.Message):
     DELETE_NOT_MATCHED_BY_SOURCE_FIELD_NUMBER: _builtins.int
     DELETE_WHERE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered like that of AppendRowsHeader, with the rows."""
+    """Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows."""
     update_matched: _builtins.bool
     """Whether a matching row of the table gets the new values."""
     update_where: _builtins.str
-    """Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-    every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+    """With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+    of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+    docs/tables.md.
     """
     insert_not_matched: _builtins.bool
     """Whether a new row that matches none of the table is added."""
     delete_not_matched_by_source: _builtins.bool
     """Whether a row of the table that matches no new row is deleted."""
     delete_where: _builtins.str
-    """Only if this SQL over the table's columns is true. Empty: every row without a match."""
+    """With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+    match.
+    """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -471,8 +474,8 @@ class DropTableRequest(_message.Message):
     force: _builtins.bool
     """Proceed although views read it, or jobs of it have not ended."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-    request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+    another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -525,8 +528,8 @@ class RenameTableRequest(_message.Message):
     force: _builtins.bool
     """Proceed although views read it, or jobs of it have not ended."""
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-    with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+    request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -583,8 +586,8 @@ class AddPlainColumnsRequest(_message.Message):
     schema: _builtins.bytes
     """An Arrow IPC schema message; as for CreateTable."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-    the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+    retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -647,7 +650,7 @@ class DropColumnsRequest(_message.Message):
     force: _builtins.bool
     """Proceed although others read them, or jobs compute them."""
     request_id: _builtins.str
-    """As for AddPlainColumns."""
+    """Required. As for AddPlainColumns."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -707,7 +710,7 @@ class AlterPlainColumnsRequest(_message.Message):
     force: _builtins.bool
     """Proceed although others read them, or jobs compute them."""
     request_id: _builtins.str
-    """As for AddPlainColumns."""
+    """Required. As for AddPlainColumns."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""

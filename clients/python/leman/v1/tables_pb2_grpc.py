@@ -209,8 +209,9 @@ class TableServiceServicer(object):
     def AppendRows(self, request_iterator, context):
         """Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
         concatenated bytes of all others are one Arrow IPC stream with its end marker. Missing columns become NULL; the
-        next backfill computes those that are computed columns. Values are cast if nothing is lost (int32 → int64, text in
-        a dictionary → text). A call that ends early changes nothing, and its data is removed.
+        next backfill computes those that are computed columns. Given values of a computed column are stored; a backfill
+        with `where` can keep them. Values are cast if nothing is lost (int32 → int64, text in a dictionary → text). A call
+        that ends early changes nothing, and its data is removed.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
@@ -218,7 +219,6 @@ class TableServiceServicer(object):
         correct the field that BadRequest names.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
         table; do what the message says.
-        * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
         * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
         * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
@@ -315,6 +315,7 @@ class TableServiceServicer(object):
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
         would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
         missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST): a condition is given without the action that it limits; set both or neither.
         * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
         several calls.
         * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.

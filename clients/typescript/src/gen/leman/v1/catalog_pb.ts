@@ -353,8 +353,9 @@ export type AddColumnsRequest = Message<"leman.v1.AddColumnsRequest"> & {
   columns: NewColumn[];
 
   /**
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    *
    * @generated from field: string request_id = 3;
    */
@@ -660,8 +661,9 @@ export type AlterColumnsRequest = Message<"leman.v1.AlterColumnsRequest"> & {
   columns: ColumnAlteration[];
 
   /**
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    *
    * @generated from field: string request_id = 3;
    */
@@ -1056,8 +1058,8 @@ export type CreateMaterializedViewRequest = Message<"leman.v1.CreateMaterialized
   maxRowsPerFragment?: bigint | undefined;
 
   /**
-   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-   * ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
    *
    * @generated from field: string request_id = 4;
    */
@@ -1326,8 +1328,9 @@ export type AlterMaterializedViewRequest = Message<"leman.v1.AlterMaterializedVi
   updateMask?: FieldMask | undefined;
 
   /**
-   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+   * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */

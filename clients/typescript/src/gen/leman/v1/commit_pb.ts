@@ -743,8 +743,8 @@ export type DropViewRequest = Message<"leman.v1.DropViewRequest"> & {
   force: boolean;
 
   /**
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
    */

@@ -122,8 +122,8 @@ export type RegisterDatabaseRequest = Message<"leman.v1.RegisterDatabaseRequest"
   database?: Database | undefined;
 
   /**
-   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 2;
    */
@@ -333,8 +333,8 @@ export type UnregisterDatabaseRequest = Message<"leman.v1.UnregisterDatabaseRequ
   force: boolean;
 
   /**
-   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+   * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
    */

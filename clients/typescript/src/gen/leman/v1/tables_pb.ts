@@ -63,8 +63,8 @@ export type CreateTableRequest = Message<"leman.v1.CreateTableRequest"> & {
   stableRowIds?: boolean | undefined;
 
   /**
-   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -150,10 +150,10 @@ export type AppendRowsHeader = Message<"leman.v1.AppendRowsHeader"> & {
   table?: TableRef | undefined;
 
   /**
-   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-   * id without any rows remains unused.
+   * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+   * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+   * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+   * is added. An id without any rows remains unused.
    *
    * @generated from field: string request_id = 2;
    */
@@ -223,7 +223,7 @@ export type DeleteRowsRequest = Message<"leman.v1.DeleteRowsRequest"> & {
   where: string;
 
   /**
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    *
    * @generated from field: string request_id = 3;
    */
@@ -302,7 +302,7 @@ export type UpdateRowsRequest = Message<"leman.v1.UpdateRowsRequest"> & {
   values: Uint8Array;
 
   /**
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    *
    * @generated from field: string request_id = 5;
    */
@@ -395,7 +395,7 @@ export type MergeRowsHeader = Message<"leman.v1.MergeRowsHeader"> & {
   table?: TableRef | undefined;
 
   /**
-   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    *
    * @generated from field: string request_id = 2;
    */
@@ -416,8 +416,9 @@ export type MergeRowsHeader = Message<"leman.v1.MergeRowsHeader"> & {
   updateMatched: boolean;
 
   /**
-   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+   * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+   * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+   * docs/tables.md.
    *
    * @generated from field: string update_where = 5;
    */
@@ -438,7 +439,8 @@ export type MergeRowsHeader = Message<"leman.v1.MergeRowsHeader"> & {
   deleteNotMatchedBySource: boolean;
 
   /**
-   * Only if this SQL over the table's columns is true. Empty: every row without a match.
+   * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+   * match.
    *
    * @generated from field: string delete_where = 8;
    */
@@ -515,8 +517,8 @@ export type DropTableRequest = Message<"leman.v1.DropTableRequest"> & {
   force: boolean;
 
   /**
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
    */
@@ -573,8 +575,8 @@ export type RenameTableRequest = Message<"leman.v1.RenameTableRequest"> & {
   force: boolean;
 
   /**
-   * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-   * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -646,8 +648,8 @@ export type AddPlainColumnsRequest = Message<"leman.v1.AddPlainColumnsRequest"> 
   } | { case: undefined; value?: undefined };
 
   /**
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+   * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -710,7 +712,7 @@ export type DropColumnsRequest = Message<"leman.v1.DropColumnsRequest"> & {
   force: boolean;
 
   /**
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    *
    * @generated from field: string request_id = 4;
    */
@@ -773,7 +775,7 @@ export type AlterPlainColumnsRequest = Message<"leman.v1.AlterPlainColumnsReques
   force: boolean;
 
   /**
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    *
    * @generated from field: string request_id = 4;
    */
@@ -1102,8 +1104,9 @@ export const TableService: GenService<{
   /**
    * Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
    * concatenated bytes of all others are one Arrow IPC stream with its end marker. Missing columns become NULL; the
-   * next backfill computes those that are computed columns. Values are cast if nothing is lost (int32 → int64, text in
-   * a dictionary → text). A call that ends early changes nothing, and its data is removed.
+   * next backfill computes those that are computed columns. Given values of a computed column are stored; a backfill
+   * with `where` can keep them. Values are cast if nothing is lost (int32 → int64, text in a dictionary → text). A call
+   * that ends early changes nothing, and its data is removed.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
@@ -1111,7 +1114,6 @@ export const TableService: GenService<{
    *   correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
    *   table; do what the message says.
-   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
    * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
    * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
@@ -1217,6 +1219,7 @@ export const TableService: GenService<{
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
    *   would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
    *   missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_REQUEST): a condition is given without the action that it limits; set both or neither.
    * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
    *   several calls.
    * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.

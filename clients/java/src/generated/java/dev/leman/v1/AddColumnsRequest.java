@@ -151,8 +151,9 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -173,8 +174,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -1163,8 +1165,9 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1184,8 +1187,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1206,8 +1210,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1224,8 +1229,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1239,8 +1245,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>

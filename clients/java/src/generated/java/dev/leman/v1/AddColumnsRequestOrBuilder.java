@@ -81,8 +81,9 @@ public interface AddColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -91,8 +92,9 @@ public interface AddColumnsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    * </pre>
    *
    * <code>string request_id = 3;</code>

@@ -202,8 +202,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+   * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -224,8 +224,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+   * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -1113,8 +1113,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+     * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1134,8 +1134,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+     * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1156,8 +1156,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+     * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1174,8 +1174,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+     * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1189,8 +1189,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+     * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -83,8 +83,8 @@ public interface AddPlainColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+   * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -93,8 +93,8 @@ public interface AddPlainColumnsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
-   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A
+   * retry gets the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

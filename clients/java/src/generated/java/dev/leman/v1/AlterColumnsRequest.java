@@ -150,8 +150,9 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -172,8 +173,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-   * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+   * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+   * request.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -1114,8 +1116,9 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1135,8 +1138,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1157,8 +1161,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1175,8 +1180,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1190,8 +1196,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
-     * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered per table. A retry with the same id and body gets the first answer; the
+     * same id with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry is another
+     * request.
      * </pre>
      *
      * <code>string request_id = 3;</code>

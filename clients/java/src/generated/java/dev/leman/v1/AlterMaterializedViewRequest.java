@@ -198,8 +198,9 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+   * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -220,8 +221,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+   * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -1393,8 +1395,9 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+     * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1414,8 +1417,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+     * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1436,8 +1440,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+     * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1454,8 +1459,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+     * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1469,8 +1475,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+     * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

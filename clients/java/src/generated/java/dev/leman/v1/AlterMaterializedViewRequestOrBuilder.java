@@ -118,8 +118,9 @@ public interface AlterMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+   * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -128,8 +129,9 @@ public interface AlterMaterializedViewRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
-   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty; remembered for the last 16 alterations of the view. A retry with the same id and
+   * body changes nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

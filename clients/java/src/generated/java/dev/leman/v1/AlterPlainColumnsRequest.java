@@ -165,7 +165,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -186,7 +186,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -1195,7 +1195,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1215,7 +1215,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1236,7 +1236,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1253,7 +1253,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1267,7 +1267,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -91,7 +91,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -100,7 +100,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>

@@ -88,10 +88,10 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-   * id without any rows remains unused.
+   * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+   * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+   * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+   * is added. An id without any rows remains unused.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -112,10 +112,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-   * id without any rows remains unused.
+   * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+   * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+   * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+   * is added. An id without any rows remains unused.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -710,10 +710,10 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-     * id without any rows remains unused.
+     * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+     * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+     * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+     * is added. An id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -733,10 +733,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-     * id without any rows remains unused.
+     * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+     * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+     * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+     * is added. An id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -757,10 +757,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-     * id without any rows remains unused.
+     * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+     * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+     * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+     * is added. An id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -777,10 +777,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-     * id without any rows remains unused.
+     * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+     * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+     * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+     * is added. An id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -794,10 +794,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-     * id without any rows remains unused.
+     * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+     * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+     * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+     * is added. An id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>

@@ -37,10 +37,10 @@ public interface AppendRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-   * id without any rows remains unused.
+   * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+   * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+   * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+   * is added. An id without any rows remains unused.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -49,10 +49,10 @@ public interface AppendRowsHeaderOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
-   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
-   * id without any rows remains unused.
+   * Required. Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table.
+   * Rows that are sent again under it, in any batches, are not added again: the answer is the first one. The same id
+   * with other rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing
+   * is added. An id without any rows remains unused.
    * </pre>
    *
    * <code>string request_id = 2;</code>

@@ -191,9 +191,10 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-   * id of a request whose job was deleted: a late retry does not create the job again.
+   * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+   * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+   * Empty: each call creates a job.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -214,9 +215,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-   * id of a request whose job was deleted: a late retry does not create the job again.
+   * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+   * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+   * Empty: each call creates a job.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -1389,9 +1391,10 @@ java.lang.String defaultValue) {
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-     * id of a request whose job was deleted: a late retry does not create the job again.
+     * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+     * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+     * Empty: each call creates a job.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1411,9 +1414,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-     * id of a request whose job was deleted: a late retry does not create the job again.
+     * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+     * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+     * Empty: each call creates a job.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1434,9 +1438,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-     * id of a request whose job was deleted: a late retry does not create the job again.
+     * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+     * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+     * Empty: each call creates a job.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1453,9 +1458,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-     * id of a request whose job was deleted: a late retry does not create the job again.
+     * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+     * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+     * Empty: each call creates a job.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1469,9 +1475,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-     * id of a request whose job was deleted: a late retry does not create the job again.
+     * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+     * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+     * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+     * Empty: each call creates a job.
      * </pre>
      *
      * <code>string request_id = 3;</code>

@@ -64,9 +64,10 @@ public interface CreateJobRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-   * id of a request whose job was deleted: a late retry does not create the job again.
+   * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+   * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+   * Empty: each call creates a job.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -75,9 +76,10 @@ public interface CreateJobRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
-   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
-   * id of a request whose job was deleted: a late retry does not create the job again.
+   * Chosen by the caller, or empty; remembered as long as the database's history has the job. The same id and body
+   * returns the same job; the same id with another body for this database is refused: ALREADY_EXISTS
+   * (REQUEST_ID_REUSED). So is the id of a request whose job was deleted: a late retry does not create the job again.
+   * Empty: each call creates a job.
    * </pre>
    *
    * <code>string request_id = 3;</code>

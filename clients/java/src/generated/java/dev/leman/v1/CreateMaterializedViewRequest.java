@@ -153,8 +153,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-   * ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -175,8 +175,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-   * ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -1053,8 +1053,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-     * ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1074,8 +1074,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-     * ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1096,8 +1096,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-     * ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1114,8 +1114,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-     * ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1129,8 +1129,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-     * ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -83,8 +83,8 @@ public interface CreateMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-   * ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -93,8 +93,8 @@ public interface CreateMaterializedViewRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
-   * ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty. A retry, while its view exists, returns that view; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED). Empty: a retry finds the name taken, see `exist_ok`.
    * </pre>
    *
    * <code>string request_id = 4;</code>

@@ -233,8 +233,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -255,8 +255,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -1238,8 +1238,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1259,8 +1259,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1281,8 +1281,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1299,8 +1299,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1314,8 +1314,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -106,8 +106,8 @@ public interface CreateTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -116,8 +116,8 @@ public interface CreateTableRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
-   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table exists. A retry returns the table; another request with
+   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -157,7 +157,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -829,7 +829,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -849,7 +849,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -870,7 +870,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -887,7 +887,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -901,7 +901,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>

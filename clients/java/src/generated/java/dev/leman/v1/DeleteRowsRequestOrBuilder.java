@@ -57,7 +57,7 @@ public interface DeleteRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -66,7 +66,7 @@ public interface DeleteRowsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>

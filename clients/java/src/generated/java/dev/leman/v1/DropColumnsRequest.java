@@ -158,7 +158,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -179,7 +179,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -989,7 +989,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1009,7 +1009,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1030,7 +1030,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1047,7 +1047,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1061,7 +1061,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As for AddPlainColumns.
+     * Required. As for AddPlainColumns.
      * </pre>
      *
      * <code>string request_id = 4;</code>

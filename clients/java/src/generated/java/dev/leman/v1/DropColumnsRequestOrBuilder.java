@@ -88,7 +88,7 @@ public interface DropColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -97,7 +97,7 @@ public interface DropColumnsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * As for AddPlainColumns.
+   * Required. As for AddPlainColumns.
    * </pre>
    *
    * <code>string request_id = 4;</code>

@@ -103,8 +103,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -125,8 +125,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -750,8 +750,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -771,8 +771,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -793,8 +793,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -811,8 +811,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -826,8 +826,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>

@@ -104,8 +104,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -126,8 +126,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -754,8 +754,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -775,8 +775,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -797,8 +797,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -815,8 +815,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -830,8 +830,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>

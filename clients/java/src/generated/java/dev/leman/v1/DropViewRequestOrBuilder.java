@@ -48,8 +48,8 @@ public interface DropViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -58,8 +58,8 @@ public interface DropViewRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>

@@ -92,7 +92,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -207,8 +207,9 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object updateWhere_ = "";
   /**
    * <pre>
-   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+   * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+   * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+   * docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -229,8 +230,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+   * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+   * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+   * docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -286,7 +288,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object deleteWhere_ = "";
   /**
    * <pre>
-   * Only if this SQL over the table's columns is true. Empty: every row without a match.
+   * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+   * match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>
@@ -307,7 +310,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Only if this SQL over the table's columns is true. Empty: every row without a match.
+   * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+   * match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>
@@ -1022,7 +1026,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1042,7 +1046,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1063,7 +1067,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1080,7 +1084,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1094,7 +1098,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1305,8 +1309,9 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object updateWhere_ = "";
     /**
      * <pre>
-     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+     * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+     * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+     * docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1326,8 +1331,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+     * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+     * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+     * docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1348,8 +1354,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+     * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+     * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+     * docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1366,8 +1373,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+     * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+     * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+     * docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1381,8 +1389,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+     * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+     * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+     * docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1490,7 +1499,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object deleteWhere_ = "";
     /**
      * <pre>
-     * Only if this SQL over the table's columns is true. Empty: every row without a match.
+     * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+     * match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1510,7 +1520,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL over the table's columns is true. Empty: every row without a match.
+     * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+     * match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1531,7 +1542,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL over the table's columns is true. Empty: every row without a match.
+     * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+     * match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1548,7 +1560,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL over the table's columns is true. Empty: every row without a match.
+     * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+     * match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1562,7 +1575,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only if this SQL over the table's columns is true. Empty: every row without a match.
+     * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+     * match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>

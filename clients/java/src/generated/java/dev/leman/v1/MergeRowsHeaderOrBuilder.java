@@ -37,7 +37,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -46,7 +46,7 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -108,8 +108,9 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+   * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+   * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+   * docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -118,8 +119,9 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getUpdateWhere();
   /**
    * <pre>
-   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
-   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
+   * With `update_matched`: only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one
+   * of the new rows. Empty: every match. It cannot have CASE, nor a time next to a column with a time zone; see
+   * docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -150,7 +152,8 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Only if this SQL over the table's columns is true. Empty: every row without a match.
+   * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+   * match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>
@@ -159,7 +162,8 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getDeleteWhere();
   /**
    * <pre>
-   * Only if this SQL over the table's columns is true. Empty: every row without a match.
+   * With `delete_not_matched_by_source`: only if this SQL over the table's columns is true. Empty: every row without a
+   * match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>

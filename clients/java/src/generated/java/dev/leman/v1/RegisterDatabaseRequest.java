@@ -88,8 +88,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -110,8 +110,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -667,8 +667,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -688,8 +688,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -710,8 +710,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -728,8 +728,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -743,8 +743,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+     * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>

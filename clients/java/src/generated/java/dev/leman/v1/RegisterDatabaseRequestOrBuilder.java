@@ -37,8 +37,8 @@ public interface RegisterDatabaseRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -47,8 +47,8 @@ public interface RegisterDatabaseRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
-   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, or empty, for as long as the name belongs to this database. A retry returns the registration;
+   * another request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>

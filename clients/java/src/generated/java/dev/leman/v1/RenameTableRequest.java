@@ -151,8 +151,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-   * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -173,8 +173,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-   * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -914,8 +914,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-     * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -935,8 +935,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-     * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -957,8 +957,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-     * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -975,8 +975,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-     * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -990,8 +990,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-     * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

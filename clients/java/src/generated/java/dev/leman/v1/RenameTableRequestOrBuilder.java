@@ -67,8 +67,8 @@ public interface RenameTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-   * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -77,8 +77,8 @@ public interface RenameTableRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
-   * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

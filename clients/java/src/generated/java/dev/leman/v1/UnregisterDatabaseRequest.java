@@ -112,8 +112,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+   * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -134,8 +134,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+   * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -673,8 +673,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+     * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -694,8 +694,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+     * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -716,8 +716,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+     * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -734,8 +734,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+     * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -749,8 +749,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+     * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>

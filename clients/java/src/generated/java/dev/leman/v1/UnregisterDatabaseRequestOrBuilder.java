@@ -40,8 +40,8 @@ public interface UnregisterDatabaseRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+   * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -50,8 +50,8 @@ public interface UnregisterDatabaseRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
-   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Required. Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer;
+   * another request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>

@@ -264,7 +264,7 @@ java.lang.String defaultValue) {
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>
@@ -285,7 +285,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>
@@ -1250,7 +1250,7 @@ java.lang.String defaultValue) {
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1270,7 +1270,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1291,7 +1291,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1308,7 +1308,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1322,7 +1322,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered like that of AppendRowsHeader.
+     * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>

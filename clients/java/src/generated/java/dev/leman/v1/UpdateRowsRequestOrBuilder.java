@@ -127,7 +127,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>
@@ -136,7 +136,7 @@ java.lang.String defaultValue);
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered like that of AppendRowsHeader.
+   * Required. Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>
