@@ -293,7 +293,7 @@ class ViewWriter:
 
 
 def _fewer(part: ScratchValues, error: LemanError) -> int:
-    """If an error says that a batch cannot hold so many rows, return a smaller number to read. Otherwise raise it."""
+    """Return a smaller number of rows to read if an error says that a batch overflows. Otherwise raise the error."""
     if len(part.ids) < 2 or not is_overflow(error):
         raise error
     return fewer_rows(len(part.ids))
