@@ -141,6 +141,7 @@ def update_condition(schema: pa.Schema, where: str) -> str:
         if expressions.case_keywords(found):
             raise filters.invalid_filter("CASE cannot be used in it: write its conditions with AND and OR")
         lance_sql.check_patterns(where)
+        lance_sql.check_constants(where)
         expressions.check_json_use(_without_sides(where, found), schema)
         expressions.check_packed(_without_sides(where, found), schema)
         if time_values.mentions_times(found):
@@ -645,11 +646,7 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
         return known
     given = request.rules.update_where if blamed == _OF_UPDATE else request.rules.delete_where
     if given and _NOT_EVALUATED.search(text):
-        return FailedPrecondition(
-            "FILTER_FAILED",
-            f"The condition {excerpt(given)} cannot be evaluated for every row: {text}. Change it so that it has "
-            "a value for every row, for example with nullif or try_cast",
-        )
+        return lance_sql.filter_failed("condition", given, text)
     if given and _REFUSED.search(text):
         return InvalidArgument("INVALID_FILTER", f"Invalid filter: {_about_condition(text)}", field=blamed)
     if is_definite(error):

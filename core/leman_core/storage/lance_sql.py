@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -29,7 +30,7 @@ from leman_core.sql import expressions, filters, time_values
 from leman_core.sql.expressions import Case
 from leman_core.sql.filters import Kind, Token, invalid_filter, tokenize
 from leman_core.storage.error_translation import LANCE_ERRORS
-from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.panics import is_panic, panics_as_errors
 
 _INTEGER = re.compile(r"[\s(]*(-?)\s*(\d+)[\s)]*")
 _SORTS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
@@ -229,6 +230,7 @@ def check_syntax(udf: UdfDefinition) -> None:
     known = {name.casefold() for name in columns}
     try:
         check_patterns(udf.sql_expression)
+        check_constants(udf.sql_expression)
         for part in _without_cases(udf.sql_expression):
             try:
                 with panics_as_errors():
@@ -260,7 +262,7 @@ def _without_cases(sql: str) -> Iterator[str]:
     yield sql
 
 
-_FUNCTIONS = frozenset({"regexp_like", "regexp_match"})
+_PATTERNS = frozenset({"regexp_like", "regexp_match"})
 _OPENING, _CLOSING = frozenset("(["), frozenset(")]")
 
 
@@ -272,7 +274,7 @@ def check_patterns(sql: str) -> None:
     Raises:
         InvalidArgument: INVALID_FILTER.
     """
-    for arguments in _arguments(filters.tokenize(sql)):
+    for _, arguments in _calls(filters.tokenize(sql), _PATTERNS):
         if len(arguments) > 1 and all(len(given) == 1 and given[0].kind is Kind.STRING for given in arguments[1:]):
             pattern, *flags = (given[0].text for given in arguments[1:])
             fault = _fault(pattern, tuple(flags))
@@ -280,10 +282,10 @@ def check_patterns(sql: str) -> None:
                 raise filters.invalid_filter(f"the regular expression {pattern[:100]} cannot be used: {fault}")
 
 
-def _arguments(found: Sequence[Token]) -> Iterator[list[list[Token]]]:
-    """Yield the arguments of each call of a function that takes a regular expression."""
+def _calls(found: Sequence[Token], names: Collection[str]) -> Iterator[tuple[Token, list[list[Token]]]]:
+    """Yield the calls of these functions, as their name and their arguments."""
     for at, token in enumerate(found[:-1]):
-        if token.name.lower() not in _FUNCTIONS or found[at + 1].text != "(":
+        if token.name.lower() not in names or found[at + 1].text != "(":
             continue
         depth, arguments = 0, [list[Token]()]
         for inner in found[at + 2 :]:
@@ -294,7 +296,7 @@ def _arguments(found: Sequence[Token]) -> Iterator[list[list[Token]]]:
                 arguments.append([])
             else:
                 arguments[-1].append(inner)
-        yield arguments
+        yield token, arguments
 
 
 @lru_cache(maxsize=256)
@@ -315,6 +317,239 @@ def _fault(pattern: str, flags: tuple[str, ...]) -> str:
                 "not supported"
             )
     return ""
+
+
+#: For functions whose constants Lance reads only with a row: the constant's position, a call to try it, and Lance's
+#: error that blames the constant.
+_CONSTANTS = {
+    "date_trunc": (0, "date_trunc({}, at)", "granularity"),
+    "date_part": (0, "date_part({}, at)", "Date part|date_part"),
+    "date_bin": (0, "date_bin({}, at)", "stride"),
+    "json_extract": (1, "json_extract(j, {})", "Invalid JSONPath"),
+    "json_exists": (1, "json_exists(j, {})", "Invalid JSONPath"),
+    "json_array_length": (1, "json_array_length(j, {})", "Invalid JSONPath"),
+    "json_array_contains": (1, "json_array_contains(j, {}, '1')", "Invalid JSONPath"),
+}
+#: Functions with formats after the text. One that fits is enough.
+_WITH_FORMATS = frozenset(
+    {"to_date", "to_unixtime", "to_timestamp"}
+    | {f"to_timestamp_{unit}" for unit in ("seconds", "millis", "micros", "nanos")}
+)
+_FORMAT_PART = re.compile(r"%[-_0]?(?::{1,3}z|#z|\.?[369]?f|.)?", re.DOTALL)
+_BAD_FORMAT = "unsupported format"
+#: Calls that compute an argument only for some rows.
+_LAZY = frozenset({"coalesce", "nvl"})
+
+
+def check_constants(sql: str) -> None:
+    """Refuse calls with a constant that is wrong for every row, such as `date_trunc('bogus', at)`.
+
+    Calls are not checked in a CASE or `coalesce`, which may never compute them.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    if fault := _constant_fault(sql):
+        raise invalid_filter(fault)
+
+
+def _constant_fault(sql: str, *, also_lazy: bool = False) -> str:
+    """Return what is wrong with the constants of a call, or empty."""
+    found = tokenize(sql)
+    lazy = frozenset() if also_lazy else _lazily_computed(found)
+    for call, arguments in _calls(found, _CONSTANTS.keys() | _WITH_FORMATS):
+        name = call.name.lower()
+        at, end = (1, None) if name in _WITH_FORMATS else (_CONSTANTS[name][0], _CONSTANTS[name][0] + 1)
+        constants = [_constant(sql, argument) for argument in arguments[at:end]]
+        if call.start in lazy or not constants or not all(constants):
+            continue
+        faults = [_fault_of(name, constant) for constant in constants]
+        if all(faults):
+            return f"{call.text} fails for every row because of {excerpt(constants[-1])}: {faults[-1]}"
+    return ""
+
+
+def _constant(sql: str, argument: Sequence[Token]) -> str:
+    """Return the text of an argument if it is a text or an interval, else empty."""
+    is_interval = len(argument) == 2 and argument[0].lower == "interval"
+    if argument and argument[-1].kind is Kind.STRING and (len(argument) == 1 or is_interval):
+        return sql[argument[0].start : argument[-1].end]
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _fault_of(function: str, constant: str) -> str:
+    """Try a constant of a function on one row. Return Lance's error if it blames the constant, else empty."""
+    if function in _WITH_FORMATS:
+        parts = _FORMAT_PART.findall(constant[1:-1])
+        failed = (part for part in parts if _BAD_FORMAT in _failure_of(f"to_timestamp(s, '{part}')"))
+        return next((f"{part} is no part of a format" for part in failed), "")
+    _, call, blame = _CONSTANTS[function]
+    text = _failure_of(call.format(constant))
+    return text if re.search(blame, text) else ""
+
+
+def _failure_of(call: str) -> str:
+    texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}"]))
+    times = pa.array([0], pa.timestamp("us"))
+    return _evaluation_failure(pa.table({"s": ["1"], "at": times, "j": texts}), call)
+
+
+_ERROR_CLASSES = re.compile(r"^(?:LanceError\(\w+\): |\w+(?: \w+)* error: |This feature is not implemented: )+")
+
+
+def _evaluation_failure(row: pa.Table, spoken: str, file_format: Any = None) -> str:
+    """Return Lance's error for an expression over a table in memory, or empty."""
+    try:
+        with panics_as_errors():
+            table = lance.write_dataset(row, "memory://trial.lance", data_storage_version=file_format)
+    except ERRORS:  # a type that cannot be made up: the rows will show
+        return ""
+    try:
+        with panics_as_errors():
+            columns = {"value": f"({spoken})", "row": "_rowid"}
+            table.scanner(columns=columns, blob_handling="all_binary").to_table()
+    except ERRORS as error:
+        return "" if is_panic(error) else _ERROR_CLASSES.sub("", clean_message(str(error)))
+    return ""
+
+
+#: What may have a value although an operand is NULL, or computes an operand only for some rows.
+_NOT_STRICT = _LAZY | {
+    *("and", "array", "arrow_typeof", "between", "cardinality", "case", "concat", "concat_ws", "empty", "greatest"),
+    *("in", "is", "json_array_contains", "json_exists", "least", "nullif", "or"),
+}
+#: Operators that fail for some operands; calls do as well.
+_MAY_FAIL = frozenset({"/", "%", "-", "::"})
+
+
+def check_on_a_row(sql: str, spoken: str, dataset: lance.LanceDataset) -> None:
+    """Refuse SQL that fails for every row of any table with this schema, by a trial on made-up rows.
+
+    If all operators are strict, everything that depends on a column is NULL in a row of NULLs. So what fails there, and
+    with plain values too, fails because of constants or types. Other SQL is not judged.
+
+    Args:
+        sql: The SQL as its caller wrote it.
+        spoken: The same in Lance's dialect.
+        dataset: The table; it is not read.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    found = tokenize(sql)
+    if any(token.kind is Kind.WORD and token.lower in _NOT_STRICT for token in found):
+        return
+    if not any(token.text in _MAY_FAIL or token.text == "(" for token in found):
+        return
+    schema, form = dataset.schema, dataset.data_storage_version
+    fields = [schema.field(name).with_nullable(True) for name in expressions.columns_of_expression(sql, schema.names)]
+    made = pa.schema(fields or [pa.field("x", pa.int8())])
+    values = pa.Table.from_arrays([_made_up(field.type) for field in made], schema=made)
+    failure = _evaluation_failure(values, spoken, form)
+    if not failure:
+        return
+    nulls = pa.Table.from_arrays([_of_null(field.type) for field in made], schema=made)
+    if cause := _evaluation_failure(nulls, spoken, form):
+        raise invalid_filter(f"it fails for every row: {cause}")
+    divisors = _zero_divisors(spoken)
+    if (
+        divisors
+        and _BY_ZERO in failure
+        and _BY_ZERO not in _evaluation_failure(values, _with_ones(spoken, divisors), form)
+    ):
+        raise invalid_filter("it fails for every row: it divides by the constant 0")
+
+
+_BY_ZERO = "Divide by zero"
+
+
+def _zero_divisors(sql: str) -> list[Token]:
+    return [
+        token
+        for before, token in itertools.pairwise(tokenize(sql))
+        if before.text in {"/", "%"} and token.kind is Kind.NUMBER and float(token.text) == 0
+    ]
+
+
+def _with_ones(sql: str, tokens: Sequence[Token]) -> str:
+    for token in reversed(tokens):
+        sql = f"{sql[: token.start]}1{sql[token.end :]}"
+    return sql
+
+
+def _made_up(kind: pa.DataType) -> pa.Array:
+    """Return one plain value of a type, or NULL if it has no such value."""
+    try:
+        if isinstance(kind, pa.JsonType):
+            return pa.ExtensionArray.from_storage(kind, pa.array(["{}"], kind.storage_type))
+        return pa.array([_plain_value(kind)], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return _of_null(kind)
+
+
+def _of_null(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.nulls(1, kind.storage_type))
+    return pa.nulls(1, kind)
+
+
+def _plain_value(kind: pa.DataType) -> object:
+    if pt.is_struct(kind):
+        return {field.name: _plain_value(field.type) for field in kind}
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        return [_plain_value(kind.value_type)]
+    if pt.is_dictionary(kind):
+        return _plain_value(kind.value_type)
+    if pt.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        return None
+    if any(is_sort(kind) for is_sort in _SORTS["text"]):
+        return "1"
+    if any(is_sort(kind) for is_sort in (*_SORTS["bytes"], pt.is_fixed_size_binary)):
+        return b"1"
+    return True if pt.is_boolean(kind) else 1
+
+
+def _lazily_computed(found: Sequence[Token]) -> frozenset[int]:
+    """Return the starts of the tokens in a CASE, or in a call of `_LAZY`."""
+    words, open_parts, inside = expressions.case_keywords(found), list[bool](), set[int]()
+    for before, token in itertools.pairwise([None, *found]):
+        if token is None:
+            continue
+        if token.start in words and token.lower == "case":
+            open_parts.append(True)
+        elif token.text in _OPENING:
+            open_parts.append(before is not None and before.lower in _LAZY)
+        elif open_parts and (token.text in _CLOSING or (token.start in words and token.lower == "end")):
+            open_parts.pop()
+        elif any(open_parts):
+            inside.add(token.start)
+    return frozenset(inside)
+
+
+def filter_failed(what: str, where: str, cause: str) -> FailedPrecondition:
+    """Return the error of a filter or condition without a value for a row, with advice for Lance's error."""
+    divisions = sum(token.text in {"/", "%"} for token in tokenize(where))
+    if fault := _constant_fault(where, also_lazy=True):
+        advice = f"Correct the constant: {fault}"
+    elif _BY_ZERO in cause and len(_zero_divisors(where)) == divisions:
+        advice = "It divides by the constant 0: correct that"
+    elif _OTHER_JSON in cause:
+        advice = (
+            "json_get_int and the like fail for JSON of another type: use json_extract, such as "
+            "try_cast(json_extract(j, '$.a') as bigint)"
+        )
+    elif _NO_VALUES.search(cause):
+        advice = "No row can have a value: correct the expression that the error names"
+    else:
+        advice = "Change it so that it has a value for every row, for example with nullif or try_cast"
+    return FailedPrecondition(
+        "FILTER_FAILED", f"The {what} {excerpt(where)} cannot be evaluated for every row: {cause}. {advice}"
+    )
+
+
+_OTHER_JSON = "InvalidCast"
+_NO_VALUES = re.compile("Invalid arithmetic operation|must be non-null scalar|is greater than precision")
 
 
 #: Lance's errors for an expression that it cannot plan.

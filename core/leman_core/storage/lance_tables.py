@@ -151,10 +151,19 @@ class LanceTables:
             )
         return version
 
-    def check_filter(self, uri: str, where: str, version: int = 0, *, is_stored: bool = False) -> None:
+    def check_filter(
+        self, uri: str, where: str, version: int = 0, *, is_stored: bool = False, on_a_row: bool = False
+    ) -> None:
         """Check a filter by `leman_core.sql.filters`, and by Lance on a version of the table (0: latest).
 
-        Reads no rows. `is_stored`: whether an earlier release may have accepted the filter.
+        Reads no rows.
+
+        Args:
+            uri: The table.
+            where: The filter.
+            version: The version.
+            is_stored: Whether an earlier release may have accepted the filter.
+            on_a_row: Whether to try it on a made-up row, which takes a millisecond.
 
         Raises:
             InvalidArgument: INVALID_FILTER if one of the two refuses it.
@@ -164,6 +173,8 @@ class LanceTables:
         filters.check_filter(where, columns, is_stored=is_stored)
         expressions.check_cases(filters.tokenize(where))
         lance_sql.check_patterns(where)
+        if not is_stored:
+            lance_sql.check_constants(where)
         expressions.check_json_use(where, dataset.schema)
         expressions.check_packed(where, dataset.schema)
         try:
@@ -175,6 +186,8 @@ class LanceTables:
             _explain(dataset, f"({spoken})", columns)
         except InvalidArgument:  # Lance ignores text after a complete expression: `id > 0 LIMIT 1`
             raise filters.invalid_filter("something follows a complete expression; AND or OR missing?") from None
+        if on_a_row:
+            lance_sql.check_on_a_row(where, spoken, dataset)
 
     def expression_type(
         self,
@@ -184,6 +197,7 @@ class LanceTables:
         also: Sequence[pa.Field] = (),
         *,
         may_be_constant: bool = False,
+        is_stored: bool = False,
     ) -> pa.DataType:
         """Return the type of a checked expression on a version of the table (0: latest). Reads no rows.
 
@@ -193,6 +207,7 @@ class LanceTables:
             version: The version.
             also: Columns that the table will have, too.
             may_be_constant: Whether it may read no column, and be NULL without a type.
+            is_stored: Whether an earlier release may have accepted it.
 
         Raises:
             InvalidArgument: INVALID_EXPRESSION.
@@ -204,12 +219,16 @@ class LanceTables:
         try:
             expressions.check_cases(filters.tokenize(expression))
             lance_sql.check_patterns(expression)
+            if not is_stored:
+                lance_sql.check_constants(expression)
             expressions.check_json_use(expression, dataset.schema)
             expressions.check_packed(expression, dataset.schema)
             spoken = Dialect(dataset).lance(expression)
             with panics_as_errors():
                 row = {"row": "_rowid"} if may_be_constant else {}
                 schema = dataset.scanner(columns={"value": f"({spoken})", **row}).projected_schema
+            if not is_stored:
+                lance_sql.check_on_a_row(expression, spoken, dataset)
         except InvalidArgument as error:
             raise expressions.invalid_expression(error.message.removeprefix("Invalid filter: ")) from None
         except lance_sql.ERRORS as error:

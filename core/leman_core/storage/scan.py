@@ -20,14 +20,12 @@ from leman_core.model.row_positions import RowAddress, RowRange, fragments_of, o
 from leman_core.model.service_errors import (
     Aborted,
     DataLoss,
-    FailedPrecondition,
     LemanError,
     NotFound,
     UnknownFormat,
-    excerpt,
 )
 from leman_core.sql import filters
-from leman_core.storage import column_files, lance_files, manifest
+from leman_core.storage import column_files, lance_files, lance_sql, manifest
 from leman_core.storage.error_translation import (
     LANCE_ERRORS,
     file_damage,
@@ -490,11 +488,7 @@ def checked_batches(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[p
         if not where or _FILTER_FAILS not in said:
             raise
         cause = said.partition(_FILTER_FAILS)[2].partition(", /")[0].partition("\n")[0].removeprefix(" to batch: ")
-        raise FailedPrecondition(
-            "FILTER_FAILED",
-            f"The filter {excerpt(where)} cannot be evaluated for every row: {cause}. Change it so that it has a value "
-            "for every row, for example with nullif or try_cast",
-        ) from error
+        raise lance_sql.filter_failed("filter", where, cause) from error
 
 
 def batches_in_parts(

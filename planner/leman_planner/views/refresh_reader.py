@@ -254,7 +254,7 @@ class ViewReader:
 
     def _check_expression(self, column: ViewColumn, target: TableSnapshot, view: TableSnapshot) -> None:
         try:
-            found = self._tables.expression_type(target.uri, column.expression, target.version)
+            found = self._tables.expression_type(target.uri, column.expression, target.version, is_stored=True)
         except LemanError as error:
             if error.reason != "INPUT_COLUMN_MISSING":
                 raise

@@ -268,7 +268,7 @@ class ViewCatalog:
             lambda expression: self._tables.expression_type(source.uri, expression, source.version),
         )
         if query.where:
-            self._tables.check_filter(source.uri, query.where)
+            self._tables.check_filter(source.uri, query.where, on_a_row=True)
         definition = ViewDefinition(
             query=resolved.query,
             source_uri=source.uri,

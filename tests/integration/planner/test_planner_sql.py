@@ -52,6 +52,14 @@ def test_a_registered_expression_reads_the_columns_that_it_is_given(lake):
     assert refused.value.reason == "INVALID_EXPRESSION"
 
 
+def test_an_expression_that_no_row_can_compute_is_refused_before_a_job(lake):
+    lake.registry.put(UdfDefinition("rest", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression="n % 0"))
+    for column in (NewColumn("y", "", "", sql_expression="x % 0"), NewColumn("y", "rest", "1", ("x",))):
+        with pytest.raises(InvalidArgument, match="divides by the constant 0") as refused:
+            add(lake, column)
+        assert refused.value.reason == "INVALID_EXPRESSION"
+
+
 def test_a_registered_expression_of_another_type_is_refused(lake):
     lake.registry.put(UdfDefinition("low", "1", UdfKind.SQL, ("x",), pa.int64(), sql_expression="x > 2"))
     with pytest.raises(FailedPrecondition, match="gives bool on this table") as caught:

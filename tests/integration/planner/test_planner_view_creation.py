@@ -126,6 +126,16 @@ def test_volatile_functions_are_refused_by_name(lake, expression, named):
     assert error.field == "where"
 
 
+@pytest.mark.parametrize("expression", ["x % 0", "date_part('bogus', to_timestamp(x))"])
+def test_sql_that_no_row_can_compute_is_refused_before_a_refresh(lake, expression):
+    error = refused(lake, ViewColumn("v", expression))
+    assert (error.reason, error.field) == ("INVALID_EXPRESSION", "query.columns.expression")
+    assert "fails for every row" in error.message
+    error = refused(lake, where=f"{expression} = 1")
+    assert error.reason == "INVALID_FILTER"
+    assert "fails for every row" in error.message
+
+
 @pytest.mark.parametrize("expression", ["sum(x)", "COUNT(*)", "avg(x) > 1", "array_agg(body)", "max(x)"])
 def test_aggregates_are_refused_by_name(lake, expression):
     error = refused(lake, ViewColumn("v", expression))

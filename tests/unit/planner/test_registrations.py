@@ -122,6 +122,7 @@ def test_names_of_columns_and_of_the_function_are_the_caller_s(registry, server)
         ("arrow_cast(n, 'Foo')", "Foo"),
         ("n in (select 1)", "not supported"),
         ("regexp_like(n, '(')", "regular expression"),
+        ("date_trunc('bogus', n)", "'bogus'"),
     ],
 )
 def test_sql_that_no_table_can_compute_is_not_registered(registry, expression, said):
