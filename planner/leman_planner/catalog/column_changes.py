@@ -149,7 +149,8 @@ class ColumnOutcome:
             return f"{self.column} changed"
         parts = ["its values are kept"] if self.outcome is Outcome.KEPT else self._rows_again()
         if self.rows_found:
-            parts.append(f"{self.rows_found:,} rows get back stored values of {self.function}")
+            rows = "1 row gets" if self.rows_found == 1 else f"{self.rows_found:,} rows get"
+            parts.append(f"{rows} back stored values of {self.function}")
         if self.rows_not_computed:
             parts.append(f"{self.rows_not_computed:,} not computed yet")
         if self.expected_seconds is not None and self.rows_stale + self.rows_stored + self.rows_not_computed:
@@ -157,15 +158,16 @@ class ColumnOutcome:
         return f"{self.column} changed: {', '.join(parts)}{self._how_to_keep()}"
 
     def _rows_again(self) -> list[str]:
+        most = "up to " if self.rows_compared else ""
         if self.rows_lost and (self.rows_stored or self.on_change is None):
             would = "would" if self.on_change is OnChange.ERROR else "will"
-            parts = [f"{self.rows_lost:,} finished rows {would} be computed again"]
+            parts = [f"{most}{self.rows_lost:,} finished rows {would} be computed again"]
             if others := self.rows_stale + self.rows_stored - self.rows_lost:
                 parts.append(f"{others:,} others that were not current")
             return parts
         if self.rows_found and not self.rows_stale:
             return []
-        parts = [f"{'up to ' if self.rows_compared else ''}{self.rows_stale:,} rows stale"]
+        parts = [f"{most}{self.rows_stale:,} rows stale"]
         if self.rows_stale and self.on_change is not OnChange.ERROR:
             parts.append("computed again by the next backfill")
         return parts

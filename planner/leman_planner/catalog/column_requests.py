@@ -242,7 +242,7 @@ class ColumnRequests:
             rows_stored=stored,
             rows_lost=lost,
             rows_found=planned.rows_found,
-            rows_compared=min(stale, planned.rows_compared),
+            rows_compared=planned.rows_compared,
             can_keep=bool(lost) and _can_keep(table, existing),
             inputs_before=tuple(column_changes.input_names(bound, table)),
             on_change=request.on_change,

@@ -52,6 +52,7 @@ def test_a_job_may_compute_its_inputs_first(db, table):
     future.result(timeout=60)
     job = future.job()
     assert (job.state, job.progress.rows_computed, job.progress.rows_committed) == (JobState.DONE, ROWS, ROWS)
+    assert job.progress.input_rows_evaluated == 2 * ROWS
     assert values(table, "c") == {x: (2 * x + 1) * 10 for x in range(ROWS)}
     assert right(table)
     told = [event.message for _, events in future.watch() for event in events]

@@ -125,6 +125,10 @@ def test_a_long_diff_is_cut():
             "score changed: up to 10 rows stale, computed again by the next backfill, 20 rows get back stored values "
             "of f@2",
         ),
+        (
+            outcome(rows_stored=10, rows_lost=10, rows_compared=10, rows_found=1, on_change=OnChange.UPDATE),
+            "score changed: up to 10 finished rows will be computed again, 1 row gets back stored values of f@2",
+        ),
         (outcome(rows_found=20), "score changed: 20 rows get back stored values of f@2"),
         (
             outcome(rows_stored=7, rows_lost=7, can_keep=True, rows_not_computed=9),
