@@ -112,8 +112,8 @@ class LineDisplay(Display):
 class LiveDisplay(Display):
     """A bar with the three row states, rate, time left and bottleneck. When the job ends, a single line replaces it.
 
-    It shows what the job waits for until there is progress again. Missing resources (events of kind `resources`) get a
-    line that stays.
+    While the job makes no progress, the display shows what the job is waiting for. Missing resources (events of kind
+    `resources`) get a line that stays.
     """
 
     tells_result = True

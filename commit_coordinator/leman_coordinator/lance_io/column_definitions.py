@@ -50,9 +50,11 @@ _RESERVED_NAMES = frozenset(
 def add_null_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> int:
     """Add columns without data, all or none, and return the version of the table that has them.
 
-    A table without an incarnation gets one first. Columns are identified by the column id in their metadata. If all of
-    them exist already, nothing is done, and the version is the first one that had them. If a new column reads another
-    new one, the other's field id is written into its metadata in a further version. Until then it is found by name.
+    A table without an incarnation, the id that tells it from other tables of the same name, gets one first. Columns are
+    identified by the column id in their metadata. If all of them exist already, nothing is done, and the version is the
+    first one that had them. If a new column reads another new column, a second version records the field id of that
+    input in the reading column's metadata. Until then, the input is found by name.
+
     Raises:
         FailedPrecondition: COLUMN_EXISTS – another column has the name; else see `commit_outcomes`.
         InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or repeated.

@@ -468,9 +468,9 @@ def _open(
 
 
 def service_config() -> str:
-    """Return gRPC's service config, with which repeatable calls are retried, and wait for a peer that is unreachable.
+    """Return a gRPC service config that retries repeatable calls and makes them wait for an unreachable peer.
 
-    Calls that change something are repeatable, too, because services set the request id of each request that has one.
+    Calls that change something are repeatable, too: if their requests have a field for a request id, services set it.
     """
     services = (*public_services().values(), *internal_services().values())
     names = [

@@ -143,7 +143,7 @@ def error_from_rpc(error: grpc.RpcError) -> service_errors.LemanError:
 
 
 def header_message(message: str) -> str:
-    """Return a message for `grpc-message` and the status: short, without passwords and control characters."""
+    """Shorten a message for `grpc-message` and the status, and remove passwords and control characters."""
     text = escape_invisible(_LONG_WORD.sub(_cut_word, _clean(message)))
     return _cut(text)
 

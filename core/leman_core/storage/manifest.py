@@ -210,7 +210,7 @@ def message_in(content: bytes) -> bytes:
 
 
 def last_block(content: bytes) -> bytes:
-    """Return the last of the blocks that make up `content`; empty if blocks do not fill it to its end."""
+    """Return the last block of `content`, or b"" if `content` does not consist entirely of blocks."""
     position, block = 0, b""
     while position < len(content):
         try:

@@ -157,7 +157,7 @@ def relocated_definition(definition: ViewDefinition, uri: str, incarnation: str)
 
 
 def _is_source(uri: str, definition: ViewDefinition) -> bool:
-    """Return whether a table is the source of a view, or a copy of it."""
+    """Return whether the table at `uri` is the view's source, or a copy of that source."""
     tables, known = LanceTables(), definition.base_incarnation
     for version in (definition.base_version, 0):  # the first may have been cleaned up
         with contextlib.suppress(LemanError):

@@ -83,12 +83,12 @@ class JobRecord:
 
     @classmethod
     def read(cls, record: str, home: str = "") -> JobRecord:
-        """Return the record for a text in the history.
+        """Parse an entry of the job history.
 
         Args:
-            record: The text in the history.
-            home: The database whose history it is. The job belongs to it even if the database was moved since the text
-                was written. If empty, the job belongs to the database that the text names.
+            record: The entry.
+            home: The database whose history this is. The job belongs to it even if the database was moved since the
+                entry was written. If empty, the job belongs to the database that the entry names.
 
         Raises:
             DataLoss: RECORD_DAMAGED.

@@ -31,7 +31,7 @@ class CommitCadence:
         planned: Number of fragments in the plan. Once a tenth of them is finished, they are committed without waiting
             for more.
         interval_seconds: How long a finished file waits for others to be committed with it.
-        longest_seconds: The limit of the wait that long manifests cause.
+        longest_seconds: Upper limit of the wait between commits, which grows with the size of the manifest.
         input_fields: Number of input fields. Each may be stored in a file of its own.
     """
 

@@ -287,7 +287,7 @@ async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awai
 
 
 async def end_stopped(run: EndingRun, services: JobEnvironment) -> None:
-    """Set a job that was asked to stop to CANCELLED or PAUSED."""
+    """End a job as CANCELLED if it is being cancelled; otherwise leave it as PAUSED."""
     if run.cancelling:
         await run.end(JobState.CANCELLED)
     else:

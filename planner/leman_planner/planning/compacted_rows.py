@@ -353,7 +353,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A fragment in the form that a compaction gave it, if one created it."""
+    """A fragment with the input files that a compaction gave it, or as it is now if no compaction created it."""
 
     #: The fragment with the files that its inputs had at that time.
     fragment: Fragment

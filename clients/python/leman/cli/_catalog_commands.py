@@ -617,7 +617,7 @@ ResumeOption = Annotated[str, typer.Option(help="Continue an interrupted run. It
 
 @connected
 def verify(connection: Connection, *, resume: ResumeOption = "", as_json: JsonOption = False) -> None:
-    """Check all data that Leman has stored in a database by its digests. Changes nothing. Exit code 3: findings."""
+    """Check all data that Leman stored in a database against its digests. Changes nothing. Exit code 3: findings."""
     from leman import _maintenance  # noqa: PLC0415 - slow to import
 
     seen = [_maintenance.Verification(resume_token=resume)]
