@@ -43,8 +43,8 @@ from leman_executor.scheduling.stalls import ReservationWaits
 async def update_or_report_indices(
     status: JobStatus, services: JobEnvironment, uri: str, columns: Sequence[str], *, optimize: bool
 ) -> None:
-    """Update or check indexes. Note on the status which indexes lack rows, because a fast search does not find these
-    rows.
+    """Update or check indexes. Note on the status which indexes lack rows, because a search that uses only the index
+    does not find them.
 
     Args:
         columns: The columns whose indexes to update or check; all, if empty.
@@ -88,14 +88,15 @@ class InputColumns:
     ) -> None:
         """Compute the stale and missing rows of the inputs.
 
-        If other writers make the inputs of an input stale meanwhile, this ends early. The next plan then lists those
-        inputs.
+        If other writers change what an input is computed from meanwhile, this ends early. The next plan then lists the
+        columns that became stale.
 
         Args:
             inputs: The columns. Each comes before the columns that read it.
-            table: The table and the number of workers; its column is empty.
+            table: A specification with the table and the number of workers; its column is empty.
             check_stop: Raises Cancelled if the job was asked to stop.
-            incarnation: The expected incarnation of the table; any, if empty.
+            incarnation: The expected incarnation of the table (its unique id, which a new table of the same name does
+                not share). If empty, it is not checked.
 
         Raises:
             Cancelled: The job was asked to stop, or another executor has taken it over.
@@ -155,11 +156,12 @@ class InputColumns:
 
 
 _PLANS_WITHOUT_PROGRESS = 5
-#: If computing a row takes fewer seconds, many rows are computed again, because comparing them takes as long.
+#: If computing a row takes less than this many seconds, large numbers of rows are computed without a comparison, which
+#: would take as long.
 _CHEAP_SECONDS = 1e-6
 _CHEAP_ROWS = 100_000
-#: Maximum number of consecutive plans that other writers of the column may overtake. So even if this many jobs work on
-#: one fragment, each succeeds.
+#: Maximum number of consecutive plans that fail because other writers of the column commit first. Even if this many
+#: jobs work on one fragment, each succeeds.
 _PLANS_OVERTAKEN = 500
 
 
@@ -174,7 +176,7 @@ class BackfillRun:
 
     Args:
         services: The interfaces to other parts of the executor, and the settings.
-        status: The status that watchers see. If None, the run creates one.
+        status: The status that watchers of the job see. If None, the run creates a status.
         is_scratch: Whether the table is a scratch table, which has no indexes and, while the job runs, no readers.
     """
 
@@ -187,7 +189,7 @@ class BackfillRun:
         self._stop = threading.Event()
         self._cancelled = False
         self._execution: PlanExecution | None = None
-        #: The execution of a plan whose workers were started before the job was in the history.
+        #: The execution that `prefetch` started, before the job was in the history.
         self._ahead: PlanExecution | None = None
         self._services = services
         self._inputs = InputColumns(self.status, services, BackfillRun)
@@ -251,7 +253,10 @@ class BackfillRun:
         return plan
 
     async def _ask_planner(self) -> Plan:
-        """Return a plan. If the plan has work to do but the table has no incarnation, first give the table one."""
+        """Return a plan.
+
+        If the plan has work but the table has no incarnation, give the table an incarnation and plan again.
+        """
         create_plan, job = self._services.planner.create_plan, self.status.job
         plan = await retry_unavailable(create_plan, job.backfill)
         header = plan.header
@@ -263,7 +268,7 @@ class BackfillRun:
         return replace(plan, header=replace(header, incarnation=begun.incarnation))
 
     def _check_function(self, plan: Plan) -> None:
-        """If a function gets environment variables, check that it is still the function of the first plan."""
+        """If a function gets environment variables, check that the first plan had the same function."""
         job, udf = self.status.job, plan.header.udf
         if job.udf_name:
             before, now = FunctionVersion(job.udf_name, job.udf_version), FunctionVersion(udf.name, udf.version)
@@ -287,7 +292,7 @@ class BackfillRun:
         self._workers = task_slots_for(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
 
     def prefetch(self, plan: Plan) -> None:
-        """Start workers, which get no work before `run`; see `JobRun`."""
+        """Start workers early; they get no work before `run`. See `JobRun`."""
         is_another = plan.migrated or plan.compared or self._computes_inputs(plan)
         if plan.tasks and not (is_another or plan.header.udf.kind is UdfKind.SQL):
             with contextlib.suppress(LemanError):  # raised again when the job runs
@@ -309,7 +314,7 @@ class BackfillRun:
         return True
 
     async def ended_soon(self, plan: Plan) -> bool:  # noqa: ARG002
-        """Return False, because a job with workers must be visible and can be cancelled; see `JobRun`."""
+        """Return False: a job with workers must be visible, so that users can cancel it; see `JobRun`."""
         return False
 
     async def replan_and_run(self) -> None:
@@ -364,7 +369,7 @@ class BackfillRun:
             raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """End the job. Before that, store the row that caused it to fail, if any."""
+        """Store the row that caused the job to fail, if any, and end the job."""
         if self.status.blamed is not None:
             await self._save_blamed(self.status.blamed)
         if self.status.metrics.failed_elsewhere:
@@ -402,7 +407,7 @@ class BackfillRun:
             if moved or metrics.fragments_committed != committed:
                 idle = overtaken = 0
             elif unsettled.overtaken and overtaken < _PLANS_OVERTAKEN:
-                overtaken += 1  # the other writer has made progress, and will finish
+                overtaken += 1  # the other writer makes progress and will finish
             elif not unsettled.waiting:
                 idle += 1
             await self._wait(unsettled, idle, overtaken)
@@ -464,7 +469,7 @@ class BackfillRun:
         return PlanExecution(status, plan, self._services, self._cost, self._waits, is_scratch=scratch)
 
     def _tell_waits(self) -> None:
-        """Publish for which reservations of other jobs this job waits, and since when."""
+        """Publish which reservations of other jobs this job waits for, and since when."""
         stalls, news = self._waits.turn()
         for stall in news:
             self.status.note("stall", stall.message)
@@ -501,7 +506,7 @@ class BackfillRun:
         return plan
 
     async def _wait(self, unsettled: UnsettledReasons, idle: int, overtaken: int) -> None:
-        """If the next plan may find more to do later, wait before making it."""
+        """If a later plan may find more work, wait before making the next plan."""
         self._check_stop()
         if unsettled.waiting:
             # Another job computes these rows. As long as it renews its reservations, poll.

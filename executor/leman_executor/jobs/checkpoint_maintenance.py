@@ -2,15 +2,15 @@
 
 Migration (`MigratedRows`): plans find a checkpoint by the fragment and offsets of its rows, and compaction changes
 both. Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has its rows 0 to 5. Compaction
-writes the live rows 0, 1, 3, 4 and 5 to the beginning of fragment 9 (`at` is 0), where their offsets are 0 to 4. They
-are stored as a checkpoint of fragment 9 with these offsets, which the next plan finds.
+writes the live rows 0, 1, 3, 4 and 5 to the beginning of fragment 9 (`at` is 0), where their offsets are 0 to 4. The
+rows are stored as a checkpoint of fragment 9 with these offsets, and the next plan finds this checkpoint.
 
-Comparison (`ComparedFile`): if a row was rewritten with equal inputs, its function need not be called. If the row still
-has its value, it is recorded like a row of a compacted file. If it has lost its value (Leman's merges leave computed
-columns empty), the value of the earlier version is stored as a checkpoint.
+Comparison (`ComparedFile`): if a row was rewritten with equal inputs, the function is not called for it. If the row
+still has its value, the row is recorded like a row of a compacted file. If the row has lost its value (Leman's merges
+leave computed columns empty), the value from the earlier version is stored as a checkpoint.
 
-The compaction watch records where computed rows are now, because the table's history may be cleaned up before the next
-job.
+The compaction watch records the new places of computed rows soon after each compaction, because the table's old
+versions may be cleaned up before the next job.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from leman_executor.worker.fragment_writer import write_partial
 
 _log = structlog.get_logger(__name__)
 
-#: Older records are dropped. Their fragments were compacted again long ago.
+#: Older records beyond this number are dropped. Their fragments were compacted again long ago.
 _MOST_RECORDS = 200_000
 
 
@@ -78,7 +78,8 @@ def store_traced(store: CheckpointStore, plan: Plan, files: Iterable[TracedFile]
     """Add traced files to the record for their column and function version. By default, these are the plan's traced
     files.
 
-    If two jobs do this at the same time, or the store fails, no value is lost: the next plan traces the files again.
+    If two jobs do this at the same time, or the store fails, the next plan traces the files again, and no value is
+    lost.
     """
     by_version: dict[str, list[TracedFile]] = defaultdict(list)
     for traced in plan.traced if files is None else files:
@@ -165,7 +166,10 @@ def _part_key(migrated: MigratedRows, covered: RowRange) -> str:
 
 
 def _new_places(migrated: MigratedRows, part: RowRange, live: Mask) -> tuple[RowRange, Offsets]:
-    """Return the range to which a part of the source moved, and the new offset of each row, -1 for a deleted one."""
+    """Return the range to which a part of the source moved, and the new offset of each row.
+
+    The new offset is -1 for a deleted row.
+    """
     first, last = part.start - migrated.from_rows.start, part.end - migrated.from_rows.start
     at = migrated.at + int(live[:first].sum())
     offsets = np.where(live[first:last], np.cumsum(live[first:last]) - 1 + at, -1)
@@ -265,8 +269,8 @@ def _settled(traced: TracedFile) -> int:
 class _LostValues:
     """Store lost values of the rows of one fragment.
 
-    The checkpoints have their own filter, so that they settle only these rows. Each is for the function that computed
-    its values.
+    The checkpoints have a filter of their own, so that they hold results for these rows only. Each checkpoint belongs
+    to the function version that computed its values.
     """
 
     def __init__(self, store: CheckpointStore, plan: Plan, compared: ComparedFile, prefix: str) -> None:
@@ -274,7 +278,8 @@ class _LostValues:
         self._column = plan.header.output.name
         self._kind = arrow_types.values_field(plan.header.output.field.arrow).type
         self._fragment_id = compared.known.fragment_id
-        #: Whether the column has no file in the fragment, or one of another function: then every row lost its value.
+        #: Whether every row lost its value, because the column has no file in the fragment, or a file of another
+        #: function.
         self.has_all = not compared.known.file or _is_of_another(compared.known.file, plan)
         own = keys.under_filter(prefix, keys.md5(f"rows before {compared.known.file}"))
         function = plan.header.udf.name, plan.header.udf.version
@@ -337,12 +342,12 @@ class _Rows:
                 yield chunk.offsets[wanted], [*given, *columns[len(given) :]]
 
     def row_ids(self, offsets: Offsets) -> Offsets:
-        """Return the stable row ids of the rows at some offsets, or -1 for each."""
+        """Return the stable row ids of the rows at some offsets. If the table has none, each is -1."""
         return np.array(self.reader.row_ids(self.fragment_id, offsets.tolist()), np.int64)
 
 
 class _Earlier:
-    """The rows of an earlier fragment, found by the current rows."""
+    """The rows of a fragment in an earlier version, looked up from the current rows."""
 
     def __init__(self, rows: _Rows, earlier: EarlierRows) -> None:
         self._rows = rows
@@ -353,7 +358,10 @@ class _Earlier:
         self._by_id: tuple[Offsets, Offsets] | None = None
 
     def offsets_of(self, now: _Rows, offsets: Offsets) -> Offsets:
-        """Return the earlier offsets of some rows: -1 for a row that was not in the fragment, or not current there."""
+        """Return the earlier offsets of some rows.
+
+        The offset is -1 for a row that was not in the fragment, or not live there.
+        """
         if self._earlier.same_offsets:
             found = offsets.copy()
         else:
@@ -421,12 +429,12 @@ class _AtHand:
 
         Args:
             left: The rows to compare.
-            now: Reads their current inputs and values.
-            earlier: The fragment in which they may have been.
+            now: Reads the current inputs and values of these rows.
+            earlier: The fragment in which these rows may have been.
             lost: Stores values that rows have lost.
 
         Returns:
-            The rows for which no function needs to be called now.
+            The rows that need no function call.
         """
         settled = np.zeros(len(self.offsets), np.bool_)
         then = earlier.offsets_of(now, self.offsets) if left.any() else np.full(len(self.offsets), -1, np.int64)
@@ -540,7 +548,7 @@ class TableVersions(Protocol):
 
 
 class CompactionWatch:
-    """When the table of a column has a new version, make a plan for the column, to record compactions in time."""
+    """Plan each column whose table has a new version, to record compactions before old versions are cleaned up."""
 
     def __init__(
         self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: TableVersions

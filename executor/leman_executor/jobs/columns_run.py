@@ -66,7 +66,7 @@ _ADDED = (
     *("fragments_committed", "udf_seconds", "read_seconds", "checkpoint_seconds", "write_seconds", "load_seconds"),
     *("commit_seconds", "spark_jobs", "rows_per_second", "rows_partly_committed", "input_rows_evaluated"),
 )
-#: Counts of earlier executors that plans do not show.
+#: Counts of earlier executors that cannot be derived from plans.
 _OF_EARLIER = (
     *("rows_skipped", "rows_evaluated", "rows_computed", "udf_seconds", "read_seconds", "checkpoint_seconds"),
     *("write_seconds", "load_seconds", "commit_seconds", "spark_jobs", "commits", "input_rows_evaluated"),
@@ -89,7 +89,7 @@ def _set_on_stale_input(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
 
 
 def _divides_fragments(spec: BackfillSpec) -> bool:
-    """Return whether the request sets how fragments are divided or committed. If so, columns do not share reads."""
+    """Return whether the request sets how fragments are divided or committed. If so, columns are read separately."""
     return bool(spec.task_size or spec.task_shuffle_diversity or spec.commit_granularity or spec.commit_rows)
 
 
@@ -105,7 +105,7 @@ class ColumnsMetrics(JobMetrics):
         self._done_before = self._committed_before = 0
 
     def taken_over(self, plans: Mapping[str, Plan]) -> None:
-        """Count the work of earlier executors of the job, which their plans listed and the new plans do not."""
+        """Count the work of earlier executors of the job: what their plans list and the new plans do not."""
         before, done, stored = self._attempts, 0, 0
         if not before.rows_planned:
             return
@@ -198,9 +198,9 @@ class ColumnsRun:
     """A running backfill of several columns; see `JobRun`.
 
     A column comes after the columns of the job that it reads. SQL columns are computed together, all others one after
-    another. Each column has a `BackfillRun` with the job's id, place in the queue, lease and attempt, and so stores the
-    same data as a job for this column alone. If a column fails, the job continues with the columns that do not depend
-    on it. It ends when none is left.
+    another. Each column has a `BackfillRun` with the job's id, place in the queue, lease and attempt. The run therefore
+    stores the same data as a job for this column alone. If a column fails, the job continues with the columns that do
+    not depend on it. The job ends when no column is left.
     """
 
     def __init__(self, job: Job, services: JobEnvironment, status: JobStatus | None = None) -> None:
@@ -235,7 +235,7 @@ class ColumnsRun:
         return [column for column in self._columns.values() if not column.ended]
 
     async def plan(self) -> ColumnsPlan:
-        """Plan each column. If one cannot be planned, raise its error, so that the whole job is refused.
+        """Plan each column. If planning fails for one of them, raise its error, so that the whole job is refused.
 
         Raises:
             LemanError: The planner's error.
@@ -330,7 +330,7 @@ class ColumnsRun:
         return column.run
 
     async def _plan_column(self, column: _Column, *, strict: bool) -> None:
-        """Plan a column. If that fails, note the error, or which columns must be computed first."""
+        """Plan a column. If planning fails, note the error, or the columns that must be computed first."""
         run = self._made(column)
         others = frozenset(one.name for one in self._open) - {column.name}
         column.plan, column.waits = None, frozenset()
@@ -354,7 +354,7 @@ class ColumnsRun:
             self._metrics.expected.pop(column.name, None)
 
     async def _plan_with_inputs(self, run: BackfillRun) -> Plan:
-        """Plan a column. Before that, compute its inputs for rows that were added during the job."""
+        """Compute the inputs of a column for rows that were added during the job, then plan the column."""
         try:
             plan = await run.plan()
         except LemanError as error:
@@ -378,8 +378,8 @@ class ColumnsRun:
         return frozenset(column.name for column in self._columns.values() if column.ended and column.error is None)
 
     def _note_function(self, column: str, plan: Plan) -> None:
-        """Note a column's function. If it gets environment variables, it must be the function with which the job was
-        accepted.
+        """Note a column's function. If the function gets environment variables, check that it has not changed since the
+        job was accepted.
 
         Raises:
             LemanError: The column has a different function now.
@@ -574,7 +574,10 @@ class ColumnsRun:
             self._together.leave()
 
     async def _read_shared(self, columns: Sequence[tuple[_Column, Plan]]) -> list[tuple[_Column, Plan]]:
-        """Compute and commit whole fragments for several columns. Return a plan of each column's remaining work."""
+        """Compute and commit whole fragments for several columns.
+
+        Return a plan of the remaining work for each column.
+        """
         settings, status = self._services.settings, self.status
         if _divides_fragments(status.job.backfill):
             return list(columns)
@@ -611,7 +614,7 @@ class ColumnsRun:
         return [(column, plan) for column, plan in left if not column.ended]
 
     async def _install(self, finished: Mapping[_Column, Plan]) -> set[_Column]:
-        """Commit finished files in one version. Return the columns of which a file was refused."""
+        """Commit finished files in one version. Return the columns for which the coordinator refused a file."""
         self._together.expect(len(finished))
         runs = {column: self._made(column) for column in finished}
         self._running.update(runs.values())
@@ -643,7 +646,7 @@ class ColumnsRun:
 
         Raises:
             Cancelled: The job was asked to stop, or another executor has taken it over.
-            LemanError: No column can continue. This is the error of this column.
+            LemanError: The error of this column, if no column can continue.
         """
         run = self._made(column)
         ended = run.status.job

@@ -62,8 +62,8 @@ _log = structlog.get_logger(__name__)
 #: Seconds without a preview after which the processes end, to free memory.
 _IDLE_SECONDS = 300.0
 _END_SECONDS = 2.0
-#: Seconds between two checks whether the pool was suspended, while a process is silent. A suspended pool could not
-#: report the end of a process.
+#: While a process is silent, seconds between checks for a suspended pool, which could not report that the process
+#: ended.
 _LOOK_SECONDS = 1.0
 _PATH = "PYTHONPATH"
 #: Created at import, in one thread: msgspec crashes if two threads are the first to decode a type.
@@ -75,7 +75,7 @@ _T = TypeVar("_T")
 
 
 class ProcessEnded(Exception):
-    """The function's process ended before its task did, or sent an unreadable message. The message says which."""
+    """The function's process ended before its task did, or sent an unreadable message. The error's text says which."""
 
 
 class PreviewPool:
@@ -84,7 +84,7 @@ class PreviewPool:
     Args:
         python: The Python interpreter for functions.
         variables: Environment variables that functions get in addition to those of this process.
-        passed: Patterns of names. Functions also get those variables of this process that match, besides the ones that
+        passed: Patterns of names. Functions get the variables of this process that match, in addition to those that
             function processes need.
     """
 
@@ -96,7 +96,7 @@ class PreviewPool:
         self._passed = tuple(passed)
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
-        #: Whether a function process of this pool has ever answered. If so, and the pool ends, a function has ended it.
+        #: Whether a function process of this pool has ever answered. If the pool ends after that, a function ended it.
         self._answered = False
         self._running = 0
         self._idle: asyncio.TimerHandle | None = None
@@ -104,7 +104,7 @@ class PreviewPool:
     async def run(self, task: str, preview_id: str) -> AsyncGenerator[PreviewMessage]:
         """Run a task in a new process, which imports modules as they are now. Yield its messages.
 
-        The process, with everything that it started, ends with the task, or when the caller stops iterating.
+        The process and all its children end with the task, or when the caller stops iterating.
 
         Args:
             task: A `PreviewTask` as JSON.
@@ -259,14 +259,17 @@ class PreviewPool:
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a signal has suspended the process. A function may send such a signal to its parent."""
+    """Return whether the process is suspended by a signal, which a function may have sent to its parent."""
     with contextlib.suppress(psutil.Error):
         return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
     return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and its children, even if it is suspended. Wait for it, so that no zombie stays."""
+    """End the process and its children, even if the process is suspended.
+
+    Wait for its end, so that no zombie remains.
+    """
     process.terminate()
     process.send_signal(signal.SIGCONT)
     try:
@@ -316,7 +319,7 @@ class PreviewRecord:
     printed: str = ""
     printed_bytes: int = 0
     timed_out: bool = False
-    #: The next row to call the function with. Rows before `alone_before` are computed one at a time.
+    #: The next row for which the function is called. Rows before `alone_before` are computed one at a time.
     next_row: int = 0
     alone_before: int = 0
     _tried: dict[int, tuple[Attempted, float]] = field(default_factory=dict)
@@ -358,8 +361,8 @@ class PreviewRecord:
     def process_ended(self, how: str) -> None:
         """Record that a process ended while it computed rows.
 
-        If it computed a single row, that row fails, and the next process continues after it. If it computed several
-        rows, the next process computes these one by one.
+        If the process was computing a single row, that row fails, and the next process continues after it. If it was
+        computing several rows, the next process computes them one by one.
 
         Raises:
             FailedPrecondition: UDF_NOT_LOADABLE – the process ended while it set up the function; WORKER_LOST – it
@@ -402,7 +405,7 @@ class PreviewRecord:
         return tried
 
     def outputs(self, output: pa.DataType) -> pa.Array:
-        """Return the outputs of all rows. It is NULL for a row that has none, or one too large to send."""
+        """Return the outputs of all rows. A row without an output, or with one too large to send, gets NULL."""
         rows = len(self.found.rows) if self.found is not None else 0
         storage = output.storage_type if isinstance(output, pa.BaseExtensionType) else output
         return concatenate([self._values.get(at, pa.nulls(1, storage)) for at in range(rows)] or [pa.nulls(0, storage)])
@@ -437,7 +440,7 @@ class PreviewRecord:
         self.next_row = message.first + rows
 
     def _lost(self, row: int, how: str) -> tuple[str, str, RowError]:
-        """Return the failure of a row that ended its process, as the error policy of the function says."""
+        """Return the failure of a row that ended its process, according to the function's error policy."""
         if self._overran:
             kind, names = "UdfTimeout", TIMEOUT_NAMES
             message = f"a call took longer than the timeout of {self._overran:g} s"
@@ -566,7 +569,7 @@ class Previews:
 
 
 def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
-    """Reject an entrypoint, a server or a bundle that could not be registered as a function.
+    """Reject an entrypoint, a server or a bundle that the policy would not allow as a registered function.
 
     Raises:
         PermissionDenied: ROLE_REQUIRED.

@@ -1,8 +1,9 @@
-"""Check that a job works on the tables that had their names when the job began (decision 49).
+"""Check that the tables of a job were not replaced by other tables of the same name (decision 49).
 
+An incarnation is a table's unique id. If a table is dropped and created again, the new table has another incarnation.
 With its first plan, a job records the incarnation of its table or view; a refresh also records that of its source.
-Later plans, opened sources and errors are checked against this record. If another table has one of the names by then,
-the job leaves that table unchanged.
+Later plans, opened sources and errors are checked against this record. If a table was replaced, the job does not change
+the new table.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class Replaced(enum.Enum):
 
 
 def check_incarnation(job: Job, planned: str) -> str:
-    """Return the incarnation of the job's table: that of its first plan, even after a takeover.
+    """Return the incarnation of the job's table, as recorded with the job's first plan, even after a takeover.
 
     Args:
         planned: The incarnation in a new plan. It is empty for a table to which Leman has not written. If the job has
-            recorded an incarnation, an empty one means a new table, because every view and every table with a computed
-            column has one.
+            recorded an incarnation, an empty one means that the table is new, because every view and every table with a
+            computed column has an incarnation.
 
     Raises:
         Aborted: TABLE_REPLACED – the table was dropped, and another table has its name.
@@ -80,7 +81,7 @@ async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
     The new table may be of another kind, lack the column, or hold values that the function does not accept. `error`
     would then describe this consequence instead of the cause.
     """
-    known = error.reason == TABLE_REPLACED and job.column is not None  # for a refresh, it may be about the source
+    known = error.reason == TABLE_REPLACED and job.column is not None  # a refresh: perhaps its source was replaced
     if error.reason == ATTEMPT_FENCED or not (known or await find_replaced(job) is Replaced.TABLE):
         return error
     return replaced_error(job, Replaced.TABLE)

@@ -16,7 +16,7 @@ from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitO
 
 @dataclass(slots=True)
 class _Told:
-    """The fragments that a running unit has finished, and their failed rows."""
+    """The fragments that a running unit has reported as finished, and their failed rows."""
 
     fragments: set[int] = field(default_factory=set)
     rows: int = 0
@@ -25,7 +25,7 @@ class _Told:
 class FailedRows:
     """The failed rows of one job. Each counts once, as soon as it is stored.
 
-    The numbers that units report for a fragment count until its file has the final number.
+    The numbers that units report for a fragment count until the fragment's file has the final number.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class FailedRows:
 
     @property
     def inherited(self) -> bool:
-        """Return whether files have failed rows that no unit reported. An earlier, unfinished job computed these."""
+        """Return whether files have failed rows that only an earlier, unfinished job reported."""
         return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
 
     def report(self, report: ProgressReport) -> None:
@@ -110,9 +110,9 @@ _SUMS = (
 class JobMetrics:
     """The counts and times of one job.
 
-    The results of units are final. Progress reports are used for running units. A failed row counts once, as soon as it
-    is stored: first as units report it, then as the fragment's file has it. `rows_failed_before` counts different rows,
-    which failed before the job and are not retried.
+    The results of units are final. For running units, progress reports count. A failed row counts once, as soon as it
+    is stored: at first in the unit's report, later in the fragment's file. `rows_failed_before` counts other rows:
+    those that failed before the job and are not retried.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -128,9 +128,10 @@ class JobMetrics:
         #: By fragment, the rows of files that are not committed yet, and the rows that these files leave out.
         self._ready: dict[int, tuple[int, int]] = {}
         self._rows_ready = self._rows_skipped = 0  # running sums: each worker message reads them
-        #: By fragment, its live rows that a partial file of the job shows. By file, the file's failed rows.
+        #: By fragment, the number of live rows in a committed partial file of the job. By file, the number of its
+        #: failed rows.
         self._shown: dict[int, int] = {}
-        #: The number of such rows from earlier executors, until a plan shows in which fragments they are.
+        #: The number of such rows that earlier executors committed, until a plan shows in which fragments they are.
         self._shown_before = 0
         self._failed_in_partial: dict[str, int] = {}
         self._recent: deque[tuple[float, int]] = deque()
@@ -140,11 +141,11 @@ class JobMetrics:
         self._before = 0
         self._filtered = False
         self._policy = ErrorPolicy()
-        #: What earlier executors did for the job, including the numbers of rows that they stored or committed.
+        #: The counts of earlier executors of the job, including the numbers of rows that they stored or committed.
         self._attempts = Progress()
         self._safe_before = 0
         self.units = 0
-        #: The rows with which functions of stale inputs were called before.
+        #: The number of rows with which functions of stale inputs were called before.
         self.input_rows_evaluated = 0
         self.rows_committed = self.fragments_committed = self.commits = self.spark_jobs = 0
         self.commit_seconds = self.planning_seconds = 0.0
@@ -172,8 +173,7 @@ class JobMetrics:
                 self._before -= self._failed_inherited
 
     def _count_commits_before(self, plan: Plan) -> None:
-        """Count commits of earlier executors that were not recorded: the work that their plans listed and the new plan
-        does not.
+        """Count unrecorded commits of earlier executors: the work that is in their plans and not in the new plan.
 
         With a filter, it is unknown which rows of the remaining fragments were requested, so nothing is counted.
         """
@@ -212,7 +212,8 @@ class JobMetrics:
         return left
 
     def _take_rows(self, header: PlanHeader) -> None:
-        """Record how many rows need no work and how many are left, without those that earlier executors completed.
+        """Record how many rows need no work and how many are left. Rows that earlier executors completed are in
+        neither.
 
         With a filter, the number of requested rows is unknown, so the reported number of completed rows is used.
         """
@@ -225,7 +226,7 @@ class JobMetrics:
         """Continue the counts of earlier executors that worked on the job.
 
         Args:
-            before: The progress that the last of them wrote: with its first plan, or when the job was paused.
+            before: The progress that the last such executor wrote: with its first plan, or when the job was paused.
         """
         self._shown_before = before.rows_partly_committed
         self._attempts = replace(
@@ -235,7 +236,7 @@ class JobMetrics:
     def own_failures(self, found: int) -> None:
         """Count all failed rows of the table as the job's, because the table belongs to this job alone.
 
-        For the error policy, `found` of them do not count, because they failed before the job.
+        For the error policy, `found` of these rows do not count, because they failed before the job.
         """
         self._failed_inherited += self._before
         self._failed_found = min(found, self._before)
@@ -268,7 +269,7 @@ class JobMetrics:
     def outcome(self, outcome: UnitOutcome) -> None:
         """Record the end of a unit: its results replace its reports.
 
-        If the unit was `lost` before, another unit does the work, and the failed rows count for that unit.
+        If the unit was `lost` before, another unit does its work, and failed rows count for that other unit.
         """
         if outcome.unit_id not in self._done:
             self._failed.ended(outcome.unit_id, outcome.results)
@@ -286,7 +287,7 @@ class JobMetrics:
         self._times += outcome.timings
 
     def lost(self, unit_id: str, stored: int | None = 0) -> None:
-        """Record that a unit's worker died. Its stored rows stay; the other rows are computed again.
+        """Record that a unit's worker died. The unit's stored rows stay; its other rows are computed again.
 
         Args:
             stored: The number of stored rows. None: the number last reported.
@@ -352,7 +353,10 @@ class JobMetrics:
 
     @property
     def budget_failed(self) -> int:
-        """The number of failed rows for the error policy. Each counts once, even if several executors ran the job."""
+        """The number of failed rows that the error policy counts.
+
+        Each counts once, even if several executors ran the job.
+        """
         return self.rows_failed - self._failed_found
 
     @property
@@ -363,7 +367,7 @@ class JobMetrics:
 
     @property
     def failed_elsewhere(self) -> bool:
-        """Return whether other jobs recorded some failures: of rows that failed before, or were already stored."""
+        """Return whether other jobs recorded some failed rows, which failed before or were already stored."""
         return bool(self.rows_failed_before) or self._failed.inherited
 
     @property
@@ -374,7 +378,7 @@ class JobMetrics:
 
     @property
     def seconds_per_row(self) -> float | None:
-        """The seconds of a worker's time that a row takes; None if no row was evaluated."""
+        """The seconds that one worker needs for a row. None if no row was evaluated."""
         return self._times.by_rows / self._evaluated if self._evaluated else None
 
     def progress(self) -> Progress:
@@ -423,7 +427,7 @@ class JobMetrics:
         return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
 
     def _rate(self, evaluated: int, elapsed: float) -> float:
-        """Return the rows per second over the last seconds or, if the job is still short, over the whole job."""
+        """Return the rows per second over the last seconds or, if the job has just started, over the whole job."""
         now = self._clock()
         self._recent.append((now, evaluated))
         while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_SECONDS:

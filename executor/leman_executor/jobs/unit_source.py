@@ -80,7 +80,7 @@ class UnitSpans:
             span.end("WorkerLost")
 
 
-#: The reason if another writer committed a version and the planned version was then cleaned up.
+#: The reason of the error if another writer committed a version, and the planned version was then cleaned up.
 _CLEANED_UP = "VERSION_NOT_FOUND"
 #: Reasons for a unit's failure after which a new plan may help.
 _REPLANNED = frozenset(
@@ -121,7 +121,7 @@ class PlanUnits:
         self._waits = waits
         self._watch = watch
         self._crashes = crashes
-        #: The access to object stores. After a renewal, it replaces `stores` in the work context.
+        #: The options for object stores. After credentials are renewed, they replace `stores` in the work context.
         self.stores = RenewedStores((), ())
         self._first: list[WorkUnit] = work_queue.first_units()
         self._spans = UnitSpans(status.span)
@@ -136,13 +136,13 @@ class PlanUnits:
         self.stopping = False
         #: Why files could not be used. A new plan may help.
         self.trouble: list[str] = []
-        #: Whether nothing else happened than that the planned version was cleaned up.
+        #: Whether the only such problem is that the planned version was cleaned up.
         self.cleaned_up = True
         #: Number of bytes of values in checkpoints of this plan's units.
         self.stored_bytes = 0
         #: Number of units that were handed out.
         self.handed_out = 0
-        #: Number of silent workers. Each is to be replaced.
+        #: Number of silent workers that must be replaced.
         self.silent_workers = 0
         #: Set when work may have run out, or a worker should be started.
         self.changed = asyncio.Event()
@@ -157,7 +157,7 @@ class PlanUnits:
 
     @property
     def worked_off(self) -> bool:
-        """Return whether no worker has a unit, and no unit is left to hand out."""
+        """Return whether all units were handed out and returned."""
         return not self.with_workers and self.ended
 
     @property
@@ -185,12 +185,12 @@ class PlanUnits:
         self._open.set()
 
     def fail(self, error: LemanError) -> None:
-        """End the job with an error. If it has one already, ignore this one."""
+        """End the job with an error. Ignore the error if the job already has one."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
     def reassign_silent(self) -> None:
-        """Hand out the units of silent workers again, except units of which some rows were already reassigned."""
+        """Hand out the units of silent workers again, except those with rows that were already reassigned."""
         for unit in self._watch.silent:
             if not self._reassigned.had_rows_of(unit):
                 self.reassign(unit)
@@ -198,7 +198,7 @@ class PlanUnits:
     def reassign(self, unit: WorkUnit) -> None:
         """Hand out the unit of a silent worker again, to the worker that replaces it.
 
-        Its rows do not become suspects. If the silent worker continues after all, the file that is complete first
+        The unit's rows do not become suspects. If the silent worker continues after all, the first complete file
         counts.
         """
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
@@ -236,7 +236,7 @@ class PlanUnits:
         return None
 
     def renewed_stores(self) -> tuple[StoreOptions, ...]:
-        """Return the current access to object stores; empty if it has not changed."""
+        """Return the current options for object stores. Empty if they have not changed."""
         return self.stores.now()
 
     async def _rest(self) -> None:
@@ -297,8 +297,8 @@ class PlanUnits:
         self._committer.add(task, result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """Hand out a dead worker's unit again. If it is known that a single row caused the death, record that row as
-        failed or end the job (see `decide_after_crash`).
+        """Hand out a dead worker's unit again. If a single row is known to be the cause, record that row as failed or
+        end the job (see `decide_after_crash`).
         """
         self._spans.lost(unit.unit_id)
         self._watch.ended(unit.unit_id)
@@ -378,7 +378,10 @@ class PlanUnits:
         return give_back_outcome(outcome, unit, self._crashes.stored_by(unit))
 
     def _heard_again(self, outcome: UnitOutcome) -> None:
-        """Record the work of a silent worker that finished after all. It counts unless another worker was faster."""
+        """Record the outcome of a silent worker that finished after all.
+
+        The outcome counts unless another worker was faster.
+        """
         self._status.note("stall", f"a silent worker finished unit {outcome.unit_id}, which another worker has now")
         self._status.metrics.outcome(outcome)
         for result in outcome.results:

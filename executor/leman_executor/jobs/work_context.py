@@ -1,4 +1,4 @@
-"""Make the input of each worker of a job: the work context of the plan, with the environment variables of its
+"""Make the work context, which each worker of a job gets: settings from the plan, and environment variables for the
 functions.
 """
 
@@ -52,7 +52,8 @@ def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition])
 def check_functions_unchanged(
     env: Mapping[str, str], before: Mapping[str, FunctionVersion], now: Mapping[str, FunctionVersion]
 ) -> None:
-    """Check that each column still has the function that the job was created with, if there are values of `env`.
+    """If the job has environment variables, check that each column still has its function from when the job was
+    created.
 
     Raises:
         PermissionDenied: ENV_NOT_ALLOWED.
@@ -83,7 +84,7 @@ def check_may_set_env(env: Mapping[str, str], policy: FunctionPolicy) -> None:
 
 
 class EnvNotices:
-    """Give notice of variables that a restart would lose, once for each database and set of names."""
+    """Return a notice about variables that a restart would lose, once for each database and set of names."""
 
     def __init__(self) -> None:
         self._given: set[tuple[str, tuple[str, ...]]] = set()
@@ -103,7 +104,7 @@ def env_lost_error(job_id: str, names: Iterable[str], stored: int) -> JobError:
     """Return the error of a job whose environment variables lost their values.
 
     Args:
-        stored: How many of its rows are stored.
+        stored: How many rows of the job are stored.
     """
     listed = ", ".join(names)
     message = (
@@ -196,17 +197,17 @@ class RenewedStores:
 
     @classmethod
     def of(cls, header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> Self:
-        """Start from the access that a plan's workers have now."""
+        """Start with the store options that a plan's workers have now."""
         return cls(_places(header, database), given)
 
     def now(self) -> tuple[StoreOptions, ...]:
-        """Return the current access."""
+        """Return the current store options."""
         now = options_for(self._places)
         self._renewed = self._renewed or now != self._given
         return now if self._renewed else ()
 
     def since(self, unit: WorkUnit) -> bool:
-        """Return whether access has changed since a unit was handed out."""
+        """Return whether the store options have changed since a unit was handed out."""
         for place in self._places:
             were_renewed(place)
         return (self.now() or self._given) != (unit.stores or self._given)
@@ -219,7 +220,7 @@ def _places(header: PlanHeader, database: str) -> tuple[str, ...]:
 
 
 def _remote(udf: UdfDefinition, settings: Settings) -> RemoteRef | None:
-    """Return how workers call a remote function. This includes the credentials of its own servers only."""
+    """Return how workers call a remote function. Include only the credentials of that function's servers."""
     if udf.remote is None:
         return None
     types = [pa.field(name, type_) for name, type_ in zip(udf.input_columns, udf.input_types, strict=True)]

@@ -1,7 +1,8 @@
 """Find the rows that crash workers or servers, and reassign the units of dead and silent workers. Pure.
 
-This tracks the rows in flight when workers die, decides under the function's error policy about a row that causes
-crashes, keeps the units of silent workers, and notices remote servers whose connections break for every row.
+This module tracks the rows that were in flight when workers died. By the function's error policy, it decides what
+happens to a row that causes crashes. It also tracks the units of silent workers, and detects remote servers whose
+connections break for every row.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from leman_core.model.work import (
 
 FragmentRows = tuple[int, RowRange]
 
-#: After a worker died with a suspect row among others: number of further deaths, with that row alone, that prove the
-#: row to be poison.
+#: A row is suspect once a worker died with this row and others in flight. This is the number of further deaths, with
+#: the row alone, that prove it to be the cause.
 _PROOF = 2
-#: The crash limit for deaths with the same rows in flight and no known cause, before or after the function was called.
+#: The crash limit for deaths with the same rows in flight and an unknown cause, which may lie outside the function.
 _UNEXPLAINED = 3
-#: The crash limit for deaths that lost the same rows again and again although the function had other rows, so that
+#: The crash limit for deaths that repeatedly lost the same rows while the function had other rows. In such a loop,
 #: nothing is stored.
 _IN_VAIN = 10
 
@@ -42,11 +43,11 @@ class Crash:
     """The death of a worker while it had a unit."""
 
     unit: WorkUnit
-    #: The rows that the function was called with and that are not stored. Empty if unknown.
+    #: The rows that the function was called with and whose results are not stored. Empty if unknown.
     held: tuple[FragmentRows, ...] = ()
-    #: The checkpoints that the worker stored before, by fragment.
+    #: The checkpoints that the worker stored before it died, by fragment.
     stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
-    #: The time limit in seconds that a call exceeded, so that the worker ended itself. 0 if no call did.
+    #: If the worker ended itself because a call exceeded the time limit, the limit in seconds; else 0.
     overran_seconds: float = 0.0
     #: Whether the worker died while it loaded the function.
     loading: bool = False
@@ -61,7 +62,7 @@ class Crash:
 
 @dataclass(slots=True)
 class _Heard:
-    """What a worker last reported about its unit."""
+    """The last report of a worker about its unit."""
 
     #: The fragment of the rows in flight; -1 while the function is not being called.
     fragment_id: int = -1
@@ -132,7 +133,7 @@ class CrashTracker:
             known.overran_seconds, known.loading = in_flight.overran_seconds, in_flight.loading
 
     def held_by(self, unit: WorkUnit) -> list[FragmentRows]:
-        """Return the rows of a unit with which the function was last called, unless they are known to be finished."""
+        """Return the rows of the last function call of a unit. Leave out rows that are known to be finished."""
         known = self._heard.get(unit.unit_id, _Heard())
         return [(known.fragment_id, rows) for rows in known.rows if known.fragment_id >= 0]
 
@@ -195,7 +196,7 @@ class CrashTracker:
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
     def times(self, crash: Crash) -> int:
-        """Return how often workers died over the single row of a crash, or its call exceeded the time limit."""
+        """Return how often the single row of a crash killed a worker or exceeded the time limit."""
         if crash.row is None:
             return 0
         return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
@@ -203,15 +204,15 @@ class CrashTracker:
     def proven(self, crash: Crash) -> bool:
         """Return whether the single row of a crash is its cause.
 
-        One call that exceeds the time limit proves this. A worker may die for another reason, so otherwise two deaths
-        are needed while the row is tried alone.
+        One call that exceeds the time limit is proof. A death may have another cause, so it takes two deaths while the
+        row is tried alone.
         """
         if crash.row is None:
             return False
         return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
     def over_crash_limit(self) -> tuple[int, list[FragmentRows]]:
-        """If the number of deaths reaches the crash limit, return it with the rows in flight, else (0, [])."""
+        """Return the number of deaths if it has reached the crash limit, and the rows in flight; else (0, [])."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
             if places:
@@ -220,7 +221,10 @@ class CrashTracker:
 
 
 def rows_in_flight(unit: WorkUnit) -> list[FragmentRows]:
-    """Return the rows of a unit that are to be computed. For a fragment only to be assembled, return all rows."""
+    """Return the rows of a unit that are to be computed.
+
+    If a fragment only has to be assembled, return all its rows.
+    """
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.task.physical_rows),)]
 
 
@@ -323,7 +327,7 @@ class ReassignedUnits:
         self._rows: dict[int, list[RowRange]] = {}
 
     def add(self, unit: WorkUnit, worker: str) -> None:
-        """Add a unit. From now on, its worker gets no other unit, and only its complete files are used."""
+        """Add a unit. From now on, its worker gets no other unit, and only the worker's complete files are used."""
         for fragment_id, rows in _places(unit):
             self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
@@ -337,9 +341,9 @@ class ReassignedUnits:
         return worker in self._workers
 
     def had_rows_of(self, unit: WorkUnit) -> bool:
-        """Return whether this unit, or earlier some of its rows, was reassigned.
+        """Return whether this unit was reassigned, or an earlier unit that had some of its rows.
 
-        If so, the function itself may be what keeps workers silent.
+        If so, the function itself may be the reason why workers are silent.
         """
         return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
 
@@ -360,15 +364,15 @@ def give_back_outcome(
 
 
 def _places(unit: WorkUnit) -> list[FragmentRows]:
-    """Return the rows that a unit is to compute. A fragment that is only to be assembled counts as its own place."""
+    """Return the rows that a unit is to compute. A fragment that only has to be assembled is listed without ranges."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]
 
 
-#: Maximum number of consecutive rows, each tried alone, that may be recorded as failed without an answered batch in
-#: between. At this number, the job ends.
+#: Number of consecutive rows, each tried alone, that are recorded as failed before the job ends. An answered batch
+#: restarts the count.
 MOST_LOST = 32
-#: Maximum number of consecutive connections that may break while servers have a batch alone. At this number, the job
-#: ends, but not before `patience_seconds` have passed.
+#: Number of consecutive connections that break, while a server has only one batch, before the job ends. The job runs
+#: for at least `patience_seconds` without an answer.
 MOST_BROKEN = 32
 _NOTHING = ServerAnswers()
 _NEXT = (
@@ -382,8 +386,8 @@ class ServerBreaks:
     """The connections to servers that broke since any worker of one plan last got an answer.
 
     A row that crashes servers is isolated by halving, and recorded as failed if the error policy skips it. If every row
-    of a table crashed servers, that would take weeks and leave only failed rows, so the job ends after a number of such
-    rows in succession. If each restart of a server takes seconds, even 32 rows take many minutes. Therefore broken
+    of a table crashed servers, the job would take weeks and leave only failed rows. It therefore ends after a number of
+    such rows in succession. If each restart of a server takes seconds, even 32 rows take many minutes. Therefore broken
     connections are counted as well.
 
     Args:
@@ -399,15 +403,15 @@ class ServerBreaks:
         self._patience = patience_seconds
         self._clock = clock
         self._heard: dict[str, ServerAnswers] = {}
-        #: By unit, when it last got an answer; only the last two such units. At least one of them is not the unit that
-        #: asks.
+        #: The time of the last answer, for each of the two units that were answered most recently. Two are kept so that
+        #: `answer_others` finds one that is not the calling unit.
         self._answered: dict[str, float] = {}
         self._lost = 0
         self._broken = 0
         self._since = 0.0
 
     def heard(self, report: ProgressReport) -> Unavailable | None:
-        """Process the sums that a unit reports. If the job must end, return the error (FUNCTION_UNAVAILABLE)."""
+        """Add the counts that a unit reports. If the job must end, return the error (FUNCTION_UNAVAILABLE)."""
         before, now = self._heard.get(report.unit_id, _NOTHING), report.servers
         if now.answered <= before.answered and now.lost <= before.lost and now.broken <= before.broken:
             return None  # a duplicate, or an older report that arrived late

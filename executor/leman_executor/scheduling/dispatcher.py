@@ -2,8 +2,8 @@
 
 A worker is one Spark task that lives as long as its job. It connects to the executor, requests a unit, runs it, reports
 the outcome, and requests the next unit. A function's state, such as a loaded model, is therefore built once per worker.
-Handing out a unit takes a millisecond, reports arrive at once and in order, and the death of a worker closes its
-connection (decision 4).
+Handing out a unit takes a millisecond. Reports arrive at once and in order. If a worker dies, its connection closes
+(decision 4).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _decoder = msgspec.json.Decoder(WorkerMessage)
 
 
 class UnitSource(Protocol):
-    """A job, as its workers use it."""
+    """The part of a job that its workers use."""
 
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
         """Wait for a unit and return it. Return None if no work is left for this worker.
@@ -63,7 +63,7 @@ class UnitSource(Protocol):
     def on_alive(self, unit: WorkUnit) -> None: ...
 
     def renewed_stores(self) -> tuple[StoreOptions, ...]:
-        """Return the current access to object stores; empty if it has not changed since the job started."""
+        """Return the current options for object stores. Empty if they have not changed since the job started."""
         ...
 
     def on_report(self, report: ProgressReport) -> None: ...
@@ -79,7 +79,7 @@ class UnitSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorEndpoint:
-    """What a worker needs to reach its job."""
+    """The address and the credentials with which a worker connects to its job."""
 
     host: str
     port: int
@@ -109,14 +109,14 @@ class _Link:
         self._told = False
 
     def stop(self) -> None:
-        """Ask the worker to return its current unit and then end."""
+        """Ask the worker to return its current unit and to end."""
         if self._at_work and not self._told:
             self._told = True
             self._writer.write(framed(None))
 
     def _renew(self, told: tuple[StoreOptions, ...], now: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
-        """If the access to object stores has changed, send it to a worker that has a unit. Return the access that the
-        worker has now.
+        """Send the options for object stores to a worker that has a unit, if they have changed. Return the options that
+        the worker has now.
         """
         if now and now != told:
             self._writer.write(framed(WorkUnit("", (), stores=now)))
@@ -156,7 +156,7 @@ class Dispatcher:
 
     Args:
         host: An address of this machine that the Spark workers can reach.
-        bind: The local address to listen on. If empty, it is `host`.
+        bind: The local address to listen on. If empty, the dispatcher listens on `host`.
         port: The port to listen on; 0 for any free port.
         encrypted: Whether workers connect over TLS, see `leman_executor.worker.worker_link`.
     """
@@ -207,10 +207,10 @@ class Dispatcher:
             link.stop()
 
     async def close(self, endpoint: ExecutorEndpoint) -> None:
-        """Accept no more workers at the endpoint that `open` returned, and wait until all connected workers have ended.
+        """Stop accepting workers at an endpoint that `open` returned. Wait until the connected workers have ended.
 
-        The connection of a worker that hangs is closed. If the job was opened again, the workers of that later `open`
-        are not affected.
+        If a worker hangs, its connection is closed. If `open` was called again for the job, workers of the newer
+        endpoint are not affected.
         """
         opened = self._open_jobs.get(endpoint.job_key)
         if opened is not None and opened.secret == endpoint.secret:
@@ -256,7 +256,7 @@ class Dispatcher:
                 del self._links[hello.job_key]
 
     def _opened(self, hello: WorkerMessage) -> _OpenJob | None:
-        """Return the job of a worker that sent the job's secret."""
+        """Return the job whose secret the worker sent. Return None if there is no such job."""
         opened = self._open_jobs.get(hello.job_key) if isinstance(hello, Hello) else None
         if opened is None or not isinstance(hello, Hello):
             return None

@@ -1,10 +1,10 @@
-"""Find out what a job waits for when nothing has moved for a while: workers, or reservations of other jobs. Pure.
+"""Find out whether a job that makes no progress waits for workers, or for reservations of other jobs. Pure.
 
 The holder of a reservation renews it several times per lifetime. If this executor sees no renewal for a few lifetimes,
-by its own clock, the holder is dead or the reservation belongs to no job, and its rows are computed anyway.
+by its own clock, the holder is dead or the reservation belongs to no job. Its rows are then computed anyway.
 
 A worker is stalled if it sends no report during a number of checks, which are a few seconds apart. Checks are counted
-instead of seconds, so that an executor that was suspended does not blame its workers for its own pause.
+instead of seconds, because an executor that was suspended would otherwise mistake its own pause for a stall.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class ReservationWaits:
         """Record that a plan was executed.
 
         Returns:
-            All waits, and the waits to report. A wait is reported after `stall_seconds`, and again each time it has
-            doubled.
+            All waits, and the waits to report. A wait is reported after `stall_seconds`, and again each time its
+            duration has doubled.
         """
         now = self._clock()
         self._first = {hold: first for hold, first in self._first.items() if hold in self._seen}
@@ -111,7 +111,7 @@ _NOWHERE = RowRange(0, 0)
 class IdleCount:
     """Count the checks in which a worker, or another thing that a job waits for, made no progress.
 
-    If a thing makes progress after it counted as stalled, it was only slow. The limit then doubles for all.
+    If something makes progress after it counted as stalled, it was only slow. The limit then doubles for everything.
     """
 
     def __init__(self, patience: int) -> None:
@@ -119,10 +119,10 @@ class IdleCount:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def check(self, marks: Mapping[str, object]) -> dict[str, int]:
-        """Compare with the previous check. Return the number of idle checks of each stalled thing.
+        """Compare with the previous check. Return the number of idle checks for each name that is stalled.
 
         Args:
-            marks: A value for each thing, which changes whenever the thing makes progress.
+            marks: By name, a value that changes whenever there is progress.
         """
         before, self._seen = self._seen, {}
         for thing, mark in marks.items():
@@ -194,10 +194,10 @@ class WorkerWatch:
         return worker.name if worker is not None else ""
 
     def check(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
-        """Find what has not moved since the previous check.
+        """Find the workers and other things that have made no progress since the previous check.
 
         Args:
-            others: Descriptions of what the job waits for besides workers, each with a mark that changes when it moves.
+            others: Descriptions of other things that the job waits for, each with a value that changes on progress.
 
         Returns:
             All stalls, and the stalls to report: new ones, and those whose duration has doubled since their last

@@ -47,7 +47,7 @@ class SlotProfile:
 
 @dataclass(frozen=True, slots=True)
 class TaskSlots:
-    """The task slots of a job: their number, the profile of each (None: no requirements), and a note for the job."""
+    """The task slots of a job: their number, their profile (None: no requirements), and a note for the job."""
 
     count: int
     profile: SlotProfile | None = None
@@ -96,7 +96,10 @@ def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> TaskSl
 
 
 def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Return the profile for Spark executors of a fixed size. Each then takes fewer workers than it has cores."""
+    """Return the profile for Spark executors of a fixed size.
+
+    To give each worker its resources, an executor runs fewer workers than it has cores.
+    """
     asked = udf.resources
     _check_cpus(udf, cluster)
     _check_memory(udf, cluster)
@@ -118,7 +121,7 @@ def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, st
 
 
 def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Return the profile for Spark executors that Spark starts with a size that fits the workers."""
+    """Return the profile if Spark starts executors on demand. Their size fits the workers."""
     asked = udf.resources
     cpus = max(asked.num_cpus, 1)
     _check_share(udf, cluster)
@@ -163,7 +166,7 @@ def _check_cpus(udf: UdfDefinition, cluster: Cluster) -> None:
 
 
 def _check_share(udf: UdfDefinition, cluster: Cluster) -> None:
-    """Check that a worker takes no more cores than all executors together may have."""
+    """Check that one worker needs no more cores than the limit for all Spark executors together."""
     asked = udf.resources.num_cpus
     if cluster.most_cores and asked > cluster.most_cores:
         raise _missing(

@@ -30,10 +30,10 @@ class UnitSizes:
     """Choose the sizes of one plan's units, for `workers` workers. `seconds_per_row` is the cost of a row for one
     worker; None if unknown.
 
-    A part of a fragment costs its rows, plus a fixed wait for storage before the first row and after the last row. The
-    two are measured separately. If the wait counted as a cost of rows, rows would seem expensive and units would become
-    smaller. Each of these would have the same wait, so rows would seem even more expensive. No unit is planned to take
-    less than four times its fixed cost.
+    The cost of a part of a fragment is the cost of its rows, plus a fixed wait for storage before the first row and
+    after the last row. Rows and wait are measured separately. If the wait counted as a cost of rows, rows would seem
+    expensive and units would become smaller. Each smaller unit would have the same wait, so rows would seem even more
+    expensive. No unit is planned to take less than four times its fixed cost.
 
     Example: a row takes 1 ms, starting a part takes 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. The
     remaining work takes 8 + 4 · 0.5 = 10 s, and half a worker's share is 10 / (2 · 2) = 2.5 s, more than 4 · 0.5 s. The
@@ -49,7 +49,7 @@ class UnitSizes:
         self._parts = 0
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Learn from the times of a unit. A unit that was lost with its worker has no times."""
+        """Update the estimates with the times of a unit. A unit that was lost with its worker has no times."""
         if outcome.timings == _UNKNOWN:
             return
         self._times += outcome.timings
@@ -82,7 +82,7 @@ class UnitSizes:
         return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
 
     def target(self, rows_left: int, fragments_left: int) -> float:
-        """Return how many seconds the next unit should take: half a worker's share of the work left, within limits."""
+        """Return the seconds for the next unit: half of a worker's share of the remaining work, within limits."""
         guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 
@@ -105,7 +105,7 @@ _FEW_ENTRIES = 1024
 
 @dataclass(slots=True, eq=False)
 class OpenFragment:
-    """One fragment and its missing rows. After changing these, call `OpenFragments.changed`."""
+    """One fragment and its missing rows. After you change the missing rows, call `OpenFragments.changed`."""
 
     task: FragmentTask
     #: The number of the fragment in the plan.
@@ -130,7 +130,7 @@ class OpenFragment:
     filed_to_assemble: bool = False
     filed_busy: bool = False
     closed: bool = False
-    #: Its number among the fragments that are handed out in turn; 0 if it is not one of them.
+    #: The fragment's number among those that are handed out in turn; 0 if it is not among them.
     turn: int = 0
 
     @property
@@ -144,7 +144,7 @@ class OpenFragment:
 
     @property
     def to_assemble(self) -> bool:
-        """Return whether checkpoints have all the rows that are missing in the column file."""
+        """Return whether the checkpoints together have all rows that the column file still lacks."""
         return not (self.over or self.out or self.missing or self.busy or self.suspects)
 
     @property
@@ -157,8 +157,8 @@ class OpenFragments:
     """All fragments of a plan. A fragment is open until it is `settled`, and is never reopened.
 
     A plan may have a million fragments, few of which are in progress at a time. Therefore an `OpenFragment` is created
-    when first used, and dropped when settled. Fragments that are unused or settled are only numbers in an array. The
-    unused ones are in `_order`, the largest first; the changed ones are in a heap.
+    when first used, and dropped when settled. Fragments that are unused or settled are only numbers in an array. Unused
+    fragments are in `_order`, the largest first. Fragments in use are in a heap.
 
     The cost of handing out a unit does not grow with the number of open fragments: sums are maintained, and fragments
     are sorted by size. When a fragment changes, its old index entry stays, and is skipped later.
@@ -172,7 +172,7 @@ class OpenFragments:
         self._open = len(tasks)
         by_size = np.lexsort((tasks.fragment_ids, -self._rows))
         self._order = by_size[: np.count_nonzero(self._rows)]
-        #: How many entries at the beginning of these were skipped.
+        #: Number of entries at the beginning of `_order` that were skipped.
         self._passed = 0
         self._largest: list[tuple[int, int, int]] = []
         self._suspect: list[int] = []
@@ -187,7 +187,7 @@ class OpenFragments:
         self.waiting = len(self._order)
         #: Number of fragments that can be assembled now.
         self.ready = len(self._to_assemble)
-        #: Number of fragments of which another job computes ranges, including settled fragments.
+        #: Number of fragments in which another job computes ranges, including settled fragments.
         self.busy = 0
 
     def __bool__(self) -> bool:
@@ -219,7 +219,7 @@ class OpenFragments:
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The open fragments of which rows were handed out or came back."""
+        """The open fragments with rows that were handed out or returned."""
         return [f for f in self._known.values() if not f.closed]
 
     @property
@@ -326,8 +326,8 @@ class OpenFragments:
     def next_in_turn(self, diversity: int) -> OpenFragment | None:
         """Return the fragment whose turn it is.
 
-        The `diversity` largest fragments take turns. When one has no more rows to hand out, another one takes its
-        place.
+        The `diversity` largest fragments take turns. A fragment without rows to hand out is replaced by another
+        fragment.
         """
         for fragment in self._out_of_rows:
             if fragment.turn and (fragment.closed or not fragment.filed_rows):
@@ -355,10 +355,10 @@ _SUSPECT_SLICES = 256  # of a suspect range: two deaths then identify one row of
 
 def _first_budget(share: float) -> float:
     """Return the time budget of a worker's first unit. `share` is the average number of rows of a worker, divided by
-    this worker's number.
+    the number of rows of this worker.
 
-    A worker with more rows than the average stops sooner: workers with fewer rows are idle by then, and can compute
-    some of its rows.
+    A worker with more rows than the average stops sooner. Workers with fewer rows are then idle, and can take over some
+    of its rows.
     """
     return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
@@ -369,11 +369,11 @@ class WorkQueue:
     Work is handed out in three ways:
 
     1. First units. If the cost of a row is unknown, each worker gets one large unit of whole fragments, with a time
-       budget of one second. Cheap work is then finished. Otherwise the unit returns its remaining rows, and the cost
-       of a row is known.
+       budget of one second. If rows are cheap, the unit is then finished. Otherwise it returns its remaining rows, and
+       the cost of a row is known.
     2. Guided units. The remaining rows are handed out in units that shrink towards the end, so that all workers end
        together (guided self-scheduling, see `UnitSizes`). A large fragment is cut into row ranges, unless storing takes
-       most of the time: the rows of a cut fragment are stored twice.
+       most of the time, because the rows of a cut fragment are stored twice.
     3. Assembly. If several units computed a fragment, and all its ranges are stored, one more unit assembles the
        fragment from its checkpoints. Such units need no rows, so they are handed out before guided units.
 
@@ -432,7 +432,7 @@ class WorkQueue:
 
     @property
     def busy_fragments(self) -> int:
-        """Number of fragments of which another job computes ranges."""
+        """Number of fragments in which another job computes ranges."""
         return self._open.busy
 
     @property
@@ -447,7 +447,7 @@ class WorkQueue:
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The open fragments of which rows were handed out or came back."""
+        """The open fragments with rows that were handed out or returned."""
         return self._open.begun
 
     def first_units(self) -> list[WorkUnit]:
@@ -485,7 +485,7 @@ class WorkQueue:
         return self._unit(works, self._budget(works)) if works else None
 
     def _assembled(self) -> list[FragmentWork]:
-        """Return a worker's share of the fragments whose rows are all stored, in the order of the plan."""
+        """Return one worker's share of the fragments that are ready to assemble, in the order of the plan."""
         share = min(max(1, self._open.ready // self._workers), _MOST_FRAGMENTS)
         works: list[FragmentWork] = []
         while len(works) < share and (fragment := self._open.first_to_assemble()) is not None:
@@ -527,7 +527,7 @@ class WorkQueue:
         return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Record the outcome of a unit: returned ranges, checkpoints, files, and the cost of a row."""
+        """Record the outcome of a unit: the ranges it returned, its checkpoints and files, and the cost of a row."""
         self._came_back(outcome.unit_id)
         for result in outcome.results:
             self._note_result(result)
@@ -554,7 +554,8 @@ class WorkQueue:
         Args:
             unit: The unit.
             held: Rows that the function was computing when the worker died, by fragment. They become suspects.
-            stored: Checkpoints that the unit had stored, by fragment. All other rows must be computed again.
+            stored: Checkpoints that the unit had stored, by fragment. All other rows of the unit must be computed
+                again.
         """
         self._came_back(unit.unit_id)
         for work in unit.works:
@@ -605,11 +606,14 @@ class WorkQueue:
         return self._work(fragment, ranges)
 
     def _fits(self, fragment: OpenFragment, rows: int) -> bool:
-        """Return whether the missing rows of a fragment together cost at most `rows`, or up to a quarter more."""
+        """Return whether the missing rows of a fragment cost at most a quarter more than `rows` rows."""
         return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
 
     def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
-        """Return the first missing rows that together cost at most `rows`. Return all if cutting does not pay."""
+        """Return the first missing rows that together cost at most as much as `rows` rows.
+
+        Return all if cutting does not pay.
+        """
         if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
             return self._whole(fragment)
         rows = max(1, rows - self._fixed_rows)
