@@ -167,7 +167,7 @@ FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
 _COLLECTORS = 2
 _VERIFIERS = 2
-#: The number of concurrent updates of indexes. A single one uses all threads of Lance.
+#: The maximum number of concurrent index updates. A single one already uses all of Lance's threads.
 _INDEXERS = 2
 
 

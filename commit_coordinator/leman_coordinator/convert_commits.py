@@ -235,7 +235,7 @@ def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> Frag
 
 
 def uri_of(text: str) -> str:
-    """Return the canonical uri of a table, by which commit queues know it.
+    """Return the canonical uri of a table, which identifies the table's commit queue.
 
     Raises:
         InvalidArgument: MISSING_FIELD – the text is empty; others as `leman_core.storage.locations.canonical_table`.
@@ -244,7 +244,7 @@ def uri_of(text: str) -> str:
 
 
 def uri_of_ref(request: _HasTable) -> str:
-    """Return the canonical uri of a request's table, by which commit queues know it.
+    """Return the canonical uri of a request's table, which identifies the table's commit queue.
 
     Raises:
         InvalidArgument: MISSING_FIELD – the request has no table; others as `leman_core.storage.locations.table_uri`.

@@ -51,7 +51,7 @@ def check_name(name: str, field: str) -> None:
 
 
 def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
-    """Return the schema of a new table, without metadata by Leman that describes another table.
+    """Check the schema of a new table, and return it without metadata that Leman wrote for another table.
 
     Args:
         field: The request's field, for the error.
@@ -67,7 +67,7 @@ def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
 
 
 def checked_names(schema: pa.Schema, field: str) -> pa.Schema:
-    """Return new columns, without metadata by Leman that describes other columns.
+    """Check new columns, and return them without metadata that Leman wrote for other columns.
 
     Args:
         schema: The requested columns.
@@ -335,7 +335,7 @@ def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsR
 
 
 def bytes_of(message: tables_pb2.AppendRowsRequest | tables_pb2.MergeRowsRequest) -> bytes:
-    """Return the bytes of any message but the first of an AppendRows or a MergeRows.
+    """Return the bytes in a later message of an AppendRows or MergeRows, whose first message is a header.
 
     Raises:
         InvalidArgument: BAD_STREAM – a second header.

@@ -1,7 +1,7 @@
 """FlightService: Arrow Flight as a second interface to TableService's rows, see docs/flight.md.
 
-A command or ticket is a message of leman.v1, encoded as bytes or as JSON. JSON begins with `{`, with which no valid
-protobuf message begins here.
+A command or ticket is a message of leman.v1, encoded in binary or as JSON. JSON begins with `{`, and none of these
+messages begins with that byte in binary.
 """
 
 from __future__ import annotations
@@ -233,7 +233,8 @@ def _parse_command(raw: bytes, kind: type[_Command], field: str) -> _Command:
 #: No actions are offered.
 _ACTIONS: tuple[Any, ...] = ()
 #: grpc.aio first ends the message stream of a cancelled call like a complete one, and cancels the handler a moment
-#: later, even behind a forwarding service. Flight has no end mark that would show the difference.
+#: later, even behind a forwarding service. Flight has no end mark that would show the difference, so wait this long for
+#: a cancellation.
 _CANCELLED_WITHIN_SECONDS = 0.05
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -382,7 +383,7 @@ def add_flight(servicer: FlightServicer, server: grpc.aio.Server) -> None:
 
 
 async def _stream(first: PutMessage, others: AsyncIterator[PutMessage]) -> AsyncGenerator[bytes | memoryview, None]:
-    """Yield the bytes of an Arrow IPC stream with its end mark, for which Flight has the regular end of a call."""
+    """Yield the bytes of an Arrow IPC stream, and add the end mark when the call ends regularly: Flight sends none."""
     for piece in first.part.pieces():
         yield piece
     async for message in others:

@@ -1,7 +1,8 @@
 """Flight SQL's commands about databases and tables, and their answers. See docs/flight.md.
 
-A command is a `google.protobuf.Any` in a FlightDescriptor, and is its own ticket. A catalog is a database, called by
-its registered name, path or uri. It has one schema with an empty name. SQL itself is not supported.
+A command is a `google.protobuf.Any` in a FlightDescriptor. The ticket for its answer is the command itself. A catalog
+is a database, called by its registered name, path or uri. It has one schema with an empty name. SQL itself is not
+supported.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NOTHING = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A table or view. If it cannot be read, it has no columns and is listed as a table."""
+    """A table or view in a listing. If it cannot be read, it is listed as a table without columns."""
 
     name: str
     is_view: bool

@@ -1,8 +1,8 @@
 """The commit queues. Each commits to one table in order, with one Lance version for as many requests as possible.
 
 Requests that arrive during a commit are combined into the next one, in one version for all columns that do not read
-each other. While files of a table are removed, it has no commits (`Gate`). This module also records metrics and traces
-of commits.
+each other. While files of a table are removed, no commit to it runs (`Gate`). This module also records metrics and
+traces of commits.
 """
 
 from __future__ import annotations
@@ -413,8 +413,8 @@ class CommitQueue:
 def commit_turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
     """Yield groups of candidates, in order of arrival. Each group can be committed as one version.
 
-    A fragment gets at most one file of each column in a group. No column of a group reads another one of the group,
-    because its file was computed from the values that the group replaces.
+    A fragment gets at most one file of each column in a group. No column of a group reads another column of the group:
+    its file would have been computed from values that the same commit replaces.
     """
     waiting = list(candidates)
     while waiting:
@@ -481,7 +481,7 @@ def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args,
 def _check_fragments(request: ReplaceRequest) -> None:
     """Raise InvalidArgument (MISSING_FIELD) for a request without fragments.
 
-    It would wait forever, because a request is answered when its fragments are decided.
+    Such a request would wait forever, because a request is answered when its last fragment is decided.
     """
     if not request.replacements:
         raise InvalidArgument(
@@ -535,7 +535,7 @@ class CommitQueues:
         """Return whether the table at `uri` is still the one that a result is about.
 
         Raises:
-            LemanError: raised by `incarnation_at`, which leaves this unknown.
+            LemanError: `incarnation_at` failed, so the answer is unknown.
         """
         place = result.place or uri
         if not result.is_about(place, uri):

@@ -321,7 +321,7 @@ class CommitResult:
     version: int
     #: In the order of the request's fragments.
     outcomes: tuple[Outcome, ...] = ()
-    #: The name of an operation without fragments.
+    #: The name of the operation, if it has no fragments.
     operation: str = ""
     #: The number of added, deleted or changed rows.
     rows: int = 0
@@ -368,10 +368,10 @@ class RequestMemory:
         self._size = 0
 
     async def once(self, key: Key, body: str, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
-        """Run `work` once for a key, and return its result to every caller. It continues if its callers are cancelled.
+        """Run `work` once for a key, and return its result to all callers. If these are cancelled, `work` continues.
 
-        An error of `work` is raised to all waiting callers and then forgotten, so the request may be retried. While
-        another body with the same key is being processed, this call waits for that outcome.
+        An error of `work` is raised to all waiting callers and then forgotten, so the request may be retried. If a
+        request with the same key and another body is running, this call first waits for its outcome.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – this key came with another body.

@@ -57,10 +57,10 @@ def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> N
     """Install in one version all files that may be installed, and decide about every candidate.
 
     Args:
-        candidates: One of the `commit_turns`.
+        candidates: One group that `commit_turns` yields.
 
     Raises:
-        CommitConflict: Another writer came between; some candidates are undecided.
+        CommitConflict: Another writer committed first; some candidates are undecided.
         CommitUnclear: The commit may have been made; some candidates are undecided.
         LemanError: raised by `TableHandle.latest`.
     """
@@ -125,7 +125,8 @@ def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:
     """Begin an attempt at a job and return a version of the table that refuses earlier attempts.
 
     Raises:
-        Aborted: TABLE_REPLACED – the table is not the one that the request names, or whose version it identifies.
+        Aborted: TABLE_REPLACED – the table has another incarnation, or no version with the identity, that the request
+            names.
         FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
         LemanError: raised by `TableHandle.latest`.
         CommitConflict, CommitUnclear: see `commit_outcomes`.
@@ -174,7 +175,7 @@ def _past(table: TableHandle, candidates: Sequence[Candidate]) -> dict[int, Tabl
 
 
 def _file_rejection(table: TableHandle, candidate: Candidate) -> Rejection | None:
-    """Return why the file cannot be installed: its own problem, or a restore brought back rows that it lacks."""
+    """Return why the file cannot be installed: it failed its check, or lacks rows that a restore has brought back."""
     if isinstance(candidate.file, Rejection):
         return candidate.file
     lacks, fragment_id = candidate.file.deletions, candidate.replacement.fragment_id
@@ -216,8 +217,8 @@ def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
 def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:
     """Reject installed files whose inputs another writer changed between our read and our commit.
 
-    Lance has no read set and accepts both commits, so such a file is in the table and stale. The next plan would see
-    that by the file's name; the rejection makes the caller plan now.
+    Lance has no read set and accepts both commits, so such a file is in the table and stale. The next plan would detect
+    this by the file's name; the rejection makes the caller plan again at once.
     """
     for candidate in installed:
         rejection = SameInputs().check(after, candidate)

@@ -91,8 +91,8 @@ class ViewChecks:
     async def prepared(self, request: ViewRequest) -> Prepared:
         """Check the request's files, or write its placeholders, before the request enters the commit queue.
 
-        Errors other than Unavailable are kept in the result instead of raised. The commit queue first checks whether an
-        earlier call has committed the request, whose answer may be lost, and whose files may be gone.
+        Errors other than Unavailable are stored in the result, not raised. The commit queue raises them only if no
+        earlier call has committed the request: after such a commit, missing files are no error.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
@@ -231,7 +231,7 @@ def create_new_view(work: Prepared) -> CommitResult:
 
     Raises:
         AlreadyExists: TABLE_EXISTS – another table has the name.
-        CommitConflict: Another writer came between, or a table of that name existed and is gone.
+        CommitConflict: Another writer committed first, or a table of that name existed and is gone.
         CommitUnclear: The view may have been created.
         LemanError: raised by the preparation of the request.
     """

@@ -84,7 +84,7 @@ class Uses:
         self.version = latest.version
         found = (computed_column(latest, field) for field in latest.fields)
         self.columns = {column.name: column for column in found if column is not None}
-        #: The names by which keys refer to columns, by the columns' current names.
+        #: For each column's current name, the name by which checkpoint keys refer to the column.
         self.key_names = {column.name: column.family.column for column in self.columns.values()}
         self.column_names = frozenset(f.name for f in latest.fields) | frozenset(self.key_names.values())
         self.slots: dict[SlotId, Slot] = {}
@@ -125,8 +125,8 @@ class Uses:
         the key is returned.
 
         Returns:
-            None for a key that does not belong to a column's own function. The slot is None if no version so far has
-            those sources.
+            None for a key that does not belong to a column's own function. The slot is None if no version added so far
+            has the inputs in the key.
         """
         found = None
         for column in self.columns.values():
@@ -181,7 +181,7 @@ def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:
 
 #: The largest expected difference between the clocks of workers, stores and this process, in seconds.
 CLOCK_SKEW = 60.0
-#: Seconds. A refresh that ends within its call takes seconds, and its caller waits no longer than this.
+#: The longest time in seconds that a caller waits for a refresh that runs within its call.
 _SOON_SECONDS = 300.0
 
 _DAMAGED = ".damaged"
@@ -288,7 +288,7 @@ def _record_use(inventory: Inventory, file: StoredFile, purpose: Purpose, presen
         return Use.FILE_MISSING
     named = keys.parse_column_file_name(record.file)
     if named is None or named.fingerprint != record.fingerprint:
-        return Use.OPEN  # it says more about its file than the name does, for example after a compaction
+        return Use.OPEN  # the record describes its file better than the file's name, for example after a compaction
     found = inventory.uses.slot_of(file.key)
     if record.file in inventory.uses.files:
         partial = found is not None and found[2] == Slot(SlotState.PARTIAL, record.file)
@@ -349,8 +349,8 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
 
     A new file that nothing refers to yet looks like garbage, so the age is at least a day. A requested age of 0 applies
     only if no job is open and no other coordinator may be about to commit such a file. It never applies to unfinished
-    files in the table's own folders, where writers other than Leman have them too. A short refresh writes files next to
-    its view before the job history has its job, so files of a refresh always stay for some minutes.
+    files in the table's own folders, because writers other than Leman may be writing them. A short refresh writes files
+    next to its view before the job history has its job, so files of a refresh always stay for some minutes.
     """
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than

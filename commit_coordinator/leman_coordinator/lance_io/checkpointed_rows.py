@@ -1,8 +1,8 @@
 """Add uncommitted values, from checkpoints and finished files, to the rows of a table.
 
-A stored value counts if the column's function, or one whose values the column keeps, computed it from the row's current
-inputs. A committed value that counts by the same rule stays. If several outcomes of a row are stored, a value takes
-precedence over a failure, and a later outcome over an earlier one.
+A stored value counts if it was computed from the row's current inputs, by the column's function or by an earlier
+function whose values the column keeps. A committed value that counts by this rule is not replaced. If several outcomes
+of a row are stored, a value takes precedence over a failure, and a later outcome over an earlier one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from leman_core.storage.scan import is_overflow
 
 #: The maximum size of a part with several rows, and the number of rows in the first part.
 _PART_BYTES, _FIRST_ROWS = 16 << 20, 1 << 12
-#: The bytes of one column's checkpoints that stay in memory. At least one checkpoint does.
+#: The maximum bytes of one column's checkpoints that stay in memory. At least one checkpoint stays.
 _KEPT_BYTES = 32 << 20
 _NOTHING, _FAILED, _VALUE = np.uint8(0), np.uint8(1), np.uint8(2)
 
@@ -126,7 +126,7 @@ class _StoredColumn:
         self.uri, self.column, self.store = uri, column, store
         bound, own = column.bound, column.family
         functions = (bound.function, *bound.kept)
-        #: The first halves of the fingerprints.
+        #: For each function, the first half of the fingerprints of its files.
         self.versions = tuple(keys.function_part(name, version, bound.values_id) for name, version in functions)
         self._ranges: list[RangeKeys] = []
         self._others: dict[int, list[tuple[int, keys.FamilyKey]]] = defaultdict(list)
@@ -144,7 +144,7 @@ class _StoredColumn:
         self.fragment_ids.update(self._others)
 
     def of(self, fragment: Fragment) -> _StoredFragment | None:
-        """Return a fragment's stored values that count, or None if there are none, or its file has all values."""
+        """Return a fragment's stored values that count, or None if there are none or its file has all values."""
         sources = keys.sources([(i, fragment.file_of(i)) for i in self.column.input_ids])
         current = _current(self, fragment, sources)
         if current is not None and (current == _VALUE).all():
@@ -257,7 +257,7 @@ class _StoredFragment:
             piece = from_checkpoint(self.column.store[origin.key])
         except KeyError:  # it was removed, or is damaged
             return None
-        # A kept function's failures do not count. A backfill stores other rows of earlier functions as failures, too.
+        # Failures of an earlier function do not count: `of_kept` returns only the rows with values.
         return piece.of_kept(0) if origin.version else piece
 
     def _from_file(self, origin: _Origin, covered: RowRange) -> Piece | None:

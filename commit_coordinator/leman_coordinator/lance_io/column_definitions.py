@@ -1,8 +1,8 @@
 """Columns of a table: add and bind computed ones, find their users, and update their indexes.
 
 An update of indexes takes long, so it runs outside the commit queues. Lance makes sure that nothing is lost: a
-concurrent commit either removes its fragments from the new index, or makes Lance refuse the index as a conflict. Then
-the update is retried.
+concurrent commit either removes its fragments from the new index, or makes Lance refuse the index as a conflict. After
+a conflict, the update is retried.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> 
 def record_input_names(table: TableHandle, base: TableSnapshot, columns: Iterable[str]) -> None:
     """Add the names of input fields to bindings that an older release wrote without them.
 
-    From then on, a rename of these fields does not change the names that the function sees. If another writer comes
-    between, the next commit repeats this.
+    From then on, a rename of these fields does not change the names that the function sees. If this fails, for example
+    because another writer commits first, the next commit tries it again.
     """
     with contextlib.suppress(CommitConflict, CommitUnclear, LemanError):
         found = [column for name in columns if (column := base.column(name)) is not None]

@@ -1,10 +1,10 @@
 """Create a table, add and delete rows, and remove rows that two coordinators added for the same request.
 
-A repeated request that is no longer in memory is answered from the version of the table that it made. Lance accepts
-concurrent appends, so if a caller retries, two coordinators may commit the same request at the same time. Each of them
-then finds the duplicate among the commits between its read and its own commit. If it crashes before that, the next
-change of the table's rows finds the duplicate (decision 46). The first commit counts, and the rows of the other one are
-removed.
+A repeated request that the process no longer remembers is answered from the table version that its first call made.
+Lance accepts concurrent appends, so if a caller retries, two coordinators may commit the same request at the same time.
+Each of them then finds the duplicate among the commits between its read and its own commit. If it crashes before that,
+the next change of the table's rows finds the duplicate (decision 46). The first commit counts, and the rows of the
+other one are removed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from leman_core.storage.transactions import CommitRecord, Kind, Transaction, Tra
 
 
 def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], bool]) -> int:
-    """Return the first version since which a table has had a property.
+    """Return the first version from which on a table has a property.
 
-    Reads few versions, and treats deleted ones as different. If the version in question is gone, the oldest existing
-    one is returned.
+    The search reads few versions. It treats a deleted version as one without the property, so it may return the oldest
+    existing version.
 
     Args:
         latest: The table's latest version, which has the property.
@@ -67,7 +67,7 @@ def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], b
 #: Config of a table that CreateTable created: md5 of the request id, and the digest of the request.
 MADE_BY_KEY = "leman.created_by"
 _TIMEOUT = timedelta(seconds=300)
-#: The maximum number of row addresses in memory. For further fragments Lance evaluates the filter again.
+#: The maximum number of row addresses in memory. For fragments beyond it, Lance evaluates the filter again.
 _MOST_ADDRESSES = 1 << 24
 _SCAN_ROWS = 1 << 16
 _MAPS_FORMAT = "2.2"
@@ -99,7 +99,7 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
     """Create a table without rows.
 
     Raises:
-        CommitConflict: Another writer came between.
+        CommitConflict: Another writer committed first.
         CommitUnclear: The table may have been created.
         FailedPrecondition: see `commit_outcomes`.
     """
@@ -111,10 +111,10 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
 def complete_creation(uri: str, request_id: str, body: str) -> int:
     """Give a new table its incarnation, record which request created it, and return the version with both.
 
-    Lance cannot do that in one commit with the table.
+    Lance cannot do this in the commit that creates the table.
 
     Raises:
-        CommitConflict: Another writer came between.
+        CommitConflict: Another writer committed first.
         CommitUnclear: The commit may have been made.
         LemanError: raised by `open_table` and `commit_outcomes`.
     """
@@ -149,7 +149,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def check_files(uri: str, files: Iterable[StagedFile]) -> None:
-    """Check that staged files still exist, as a garbage collection with age 0 removes them.
+    """Check that staged files still exist. A garbage collection with age 0 may have removed them.
 
     Raises:
         Aborted: FILES_GONE – some are missing.
@@ -267,14 +267,15 @@ def delete_rows(table: TableHandle, found: Matching, where: str, properties: Map
 _log = structlog.get_logger(__name__)
 
 APPEND, MERGE = "AppendRows", "MergeRows"
-#: Transaction property of a commit that removes the rows that another version added: that version.
+#: Transaction property of a commit that removes duplicate rows: the number of the version that added them.
 TAKES_BACK = "leman.takes_back"
 
 
 def duplicate_commits(records: Iterable[CommitRecord]) -> list[CommitRecord]:
     """Return the commits in a table's history that added rows for requests that were already committed.
 
-    Other changes are never repeated: two such commits change the same fragments, and conflict in Lance.
+    Only additions can be committed twice. Two commits of any other change would change the same fragments, and conflict
+    in Lance.
     """
     first: set[str] = set()
     found = []
@@ -289,7 +290,7 @@ def duplicate_commits(records: Iterable[CommitRecord]) -> list[CommitRecord]:
 def take_back_all(table: TableHandle, records: Iterable[CommitRecord]) -> frozenset[str]:
     """Remove the rows that duplicate commits added, and return the names of their files.
 
-    Each version is examined once with this handle. Rows that a compaction has merged with others meanwhile stay.
+    A handle examines each version once. Duplicate rows that a compaction has merged with other rows meanwhile stay.
 
     Raises:
         CommitConflict, CommitUnclear: see `commit_outcomes`.

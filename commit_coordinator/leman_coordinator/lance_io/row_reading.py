@@ -42,10 +42,10 @@ from leman_core.storage.source_rows import blob_sizes
 
 #: Rows in a record batch, unless the caller asks for fewer.
 BATCH_ROWS = 1 << 13
-#: The target size of the rows of one scan, unless it is a single row; and the size that is kept in memory if the scan
-#: returns more, as the sizes of rows vary.
+#: The target size of one scan in bytes, which a single row may exceed; and the bytes that are kept in memory of a scan
+#: that returns more, because the sizes of rows vary.
 _WINDOW_BYTES, _HELD_BYTES = 8 << 20, 16 << 20
-#: The maximum number of rows in a window, without blobs and with blobs, whose sizes are read before.
+#: The maximum number of rows in a window: without blobs, and with blobs, whose sizes are read before each window.
 _MOST_ROWS, _BLOB_ROWS = 1 << 20, 1 << 12
 _LEAST_ROW_BYTES = 8.0
 #: Bytes that Lance may read before decoding them in a scan.
@@ -86,7 +86,7 @@ class Prospect:
     version: int
     incarnation: str
     schema: pa.Schema
-    #: The request's filter, with `now()` and the like fixed.
+    #: The request's filter, with fixed values for `now()` and similar functions.
     where: str
     #: None if unknown before the rows are read.
     rows: int | None
@@ -430,9 +430,9 @@ class _Reading:
         return {"filter": f"({self._where}) AND {inside}"}
 
     def _parts(self, fragment: lance.LanceFragment, rows: int, window: dict[str, Any]) -> list[int]:
-        """Return the numbers of rows of the parts of a window that each fit into memory.
+        """Split a window into parts that each fit into memory, and return the number of rows in each part.
 
-        For blobs, the sizes of the blobs decide.
+        If columns are blobs, the sizes of the blobs determine the parts.
         """
         if not self._blobs:
             return [rows]
@@ -498,7 +498,7 @@ def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of the requested size in rows and bytes, but with at least one row."""
+    """Yield the rows in batches of at most the requested rows and bytes, and at least one row."""
     rows = request.batch_size or BATCH_ROWS
     for batch in batches:
         count = max(1, batch.num_rows)
@@ -509,7 +509,8 @@ def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterato
 
 #: Threads that read rows. A call uses one only while it produces its next piece.
 _THREADS = 4
-#: How many plain reads count as much as one that reads checkpoints, which has one or two of 128 MB in memory.
+#: The number of plain reads that count as much as one read of checkpoints, with one or two checkpoints of 128 MB each
+#: in memory.
 _PLAIN_READS = 8
 #: The number of pieces that may wait for a thread. Each call produces one at a time, so this is never reached.
 _MOST_PIECES = 1 << 20
@@ -532,7 +533,7 @@ class RowReads:
             few, "TOO_MANY_READS", "calls that read rows with checkpointed values"
         )
         self._pool = BlockingPool(_THREADS, max_queued=_MOST_PIECES, name="rows")
-        # A pool of its own, because opening waits for a store that does not answer, before rows take memory.
+        # Opening has its own pool: an opening call may wait long for a store, but does not have rows in memory yet.
         self._opening = BlockingPool(_THREADS, max_queued=UNBOUNDED, name="opening", slow_seconds=SLOW_STORE_SECONDS)
 
     def close(self) -> None:

@@ -191,7 +191,7 @@ def _about(field: str) -> Iterator[None]:
 
 
 _ROW_ID = "_rowid"
-#: Bytes of a value that is repeated for all rows, in memory at once. At least one value is.
+#: If one value applies to all rows, the maximum bytes of its copies in memory at once. There is at least one copy.
 _REPEATED_BYTES = 16 << 20
 
 
@@ -214,8 +214,8 @@ def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest,
         found: The matching rows.
 
     Raises:
-        FailedPrecondition: EXPRESSION_FAILED – an expression has no value for a row; TYPE_MISMATCH, NULL_VALUE – one
-            does not fit its column; else as `check_update`.
+        FailedPrecondition: EXPRESSION_FAILED – an expression has no value for a row; TYPE_MISMATCH, NULL_VALUE – a
+            value does not fit its column; else as `check_update`.
         CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: see `storage_unusable`.
     """
@@ -338,7 +338,7 @@ class _Rewriting:
             ) from None
 
     def _fails_again(self, fragment_id: int, every: RowRange) -> bool:
-        """Return whether the expressions fail again although their inputs can be read, so the storage works.
+        """Return whether the expressions fail again although their inputs are readable, so storage is not the cause.
 
         Raises the errors of `storage_unusable`.
         """
@@ -424,7 +424,7 @@ _OF_UPDATE, _OF_DELETE = "header.update_where", "header.delete_where"
 class StagedMerge:
     """The rows of one merge, in a local file.
 
-    Its creator deletes the file. If the process is killed, the next merge does.
+    The creator of this object deletes the file. If the process is killed before, the next merge deletes it.
     """
 
     stays = False
@@ -545,8 +545,8 @@ def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[Re
     """Write the merged rows. The block must commit them; if it does not, the files are removed.
 
     Raises:
-        FailedPrecondition: DUPLICATE_KEY – several rows match one of the table; FILTER_FAILED – a condition cannot be
-            evaluated.
+        FailedPrecondition: DUPLICATE_KEY – several sent rows match the same row of the table; FILTER_FAILED – a
+            condition cannot be evaluated.
         InvalidArgument: INVALID_FILTER.
         LemanError: see `storage_unusable`.
     """
@@ -584,9 +584,9 @@ def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[Re
 
 
 def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
-    """Return the rows for Lance.
+    """Return the rows to pass to Lance.
 
-    They get the computed columns that depend on the sent columns, as NULL, because the old values are outdated.
+    Computed columns that depend on the sent columns are added as NULL, because their old values become outdated.
     """
     known = snapshot_of(request.uri, table.dataset, ())
     with translating_os_errors("The rows of a merge", request.rows), pa.memory_map(request.rows) as file:

@@ -95,7 +95,7 @@ class StagedFiles:
             return self._layout(name, output)
 
     def _layout(self, name: str, output: OutputField) -> LanceDataFile:
-        """Return the layout of a file: which of its columns has which field.
+        """Return the layout of a file: which field each of its columns stores.
 
         All files of one column and format version have the same layout.
         """
@@ -146,7 +146,7 @@ _ENDING = ".files"
 #: The first line of a note. A line for each file follows: name, size, digest. The note's name is a digest of its
 #: content.
 _HEADER = "leman committed files 1"
-#: Fewer notes are not merged.
+#: At most this many notes stay unmerged.
 _FEW = 16
 _TRIES = 3
 
@@ -332,12 +332,12 @@ class TableVersions:
 
 
 def data_folder(uri: str) -> list[StoredFile]:
-    """Return the files in the data folder that Leman wrote or that are unfinished, by name."""
+    """Return the files in the data folder that Leman wrote or that are unfinished, ordered by name."""
     return [f for f in _listed(uri, "data") if is_lemans_data_file(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
 
 
 def unfinished_elsewhere(uri: str) -> list[StoredFile]:
-    """Return the unfinished files that killed writers left outside the data folder, by folder and name.
+    """Return the unfinished files that killed writers left outside the data folder, ordered by folder and name.
 
     These are unfinished manifests, transactions, deletion files, indices and notes of committed files.
     """
@@ -385,7 +385,7 @@ def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
 
 
 def refresh_folder(uri: str) -> list[StoredFile]:
-    """Return the files of a view's refresh folder, by name.
+    """Return the files of a view's refresh folder, ordered by name.
 
     These include lists of rows to evict, each of which is removed once its delta is committed.
     """
@@ -412,8 +412,8 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
 def remove_files(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
     """Delete the files that have not changed since they were listed, and yield each that is gone.
 
-    This lists the folders again to detect changes. A request for a single object would not do, because its time of
-    modification differs from the listed one: a store returns seconds in the former and milliseconds in the latter.
+    This lists the folders again to detect changes. Requests for single objects cannot detect them: a store returns
+    times of modification in milliseconds in a listing, but in seconds for a single object.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE – repeat the call to continue.

@@ -1,12 +1,13 @@
 """Keep a table open between commits, commit files of several columns in one transaction, and classify commit errors.
 
-One key of the table's config records which attempt at each job may still change the table. A commit reads the manifest
-anyway, so this check is free. Every coordinator sees the record, after any restart and without Redis (decision 16).
+A key of the table's config records the latest attempt at each job that was taken over, and commits of earlier attempts
+are refused. A commit reads the config with the manifest anyway, so this check costs no request. Every coordinator sees
+the record, even after a restart or without Redis (decision 16).
 
-Lance's operation DataReplacement installs files of the same fields, one in each fragment. Its operation Update replaces
-whole fragments, and so can install files of any columns. After either operation, indexes on these columns no longer
-cover the fragments. Unlike a DataReplacement, an Update also sets the versions at which rows were last updated, and
-conflicts with concurrent deletions.
+The Lance operation DataReplacement installs files of the same fields, one in each fragment. The Lance operation Update
+replaces whole fragments, and so can install files of any columns. After either operation, indexes on these columns no
+longer cover the fragments. Unlike a DataReplacement, an Update also sets the versions at which rows were last updated,
+and conflicts with concurrent deletions.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def commit_outcomes(uri: str) -> Iterator[None]:
     """Translate Lance's errors in a commit into one of three outcomes.
 
     Raises:
-        CommitConflict: Another writer came between, and nothing was committed.
+        CommitConflict: Another writer committed first, and nothing was committed.
         FailedPrecondition: The same commit would be refused again, by the storage (see
             `leman_core.storage.storage_errors`) or by Lance (COMMIT_REFUSED).
         CommitUnclear: Any other error; the commit may have been made.
@@ -92,7 +93,8 @@ def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
 
 
 ATTEMPTS_KEY = "leman.attempts"
-#: How many taken-over jobs are remembered. An executor that wakes after more takeovers of one table may commit again.
+#: The number of taken-over jobs that a table records. If more of its jobs were taken over while an executor was frozen,
+#: that executor could commit again.
 _JOBS_KEPT = 64
 
 
@@ -111,14 +113,14 @@ def read_attempts(config: Mapping[str, str]) -> dict[str, int]:
 
 
 def with_attempt(known: Mapping[str, int], job_id: str, attempt: int) -> str:
-    """Return the record of attempts with one more, for at most 64 jobs, with the latest last."""
+    """Return the record with an attempt added at its end. At most `_JOBS_KEPT` jobs stay in it, the latest ones."""
     entries = [(job, number) for job, number in known.items() if job != job_id][-_JOBS_KEPT + 1 :]
     return json.dumps(dict([*entries, (job_id, attempt)]), separators=(",", ":"))
 
 
 _CONTAINER = 1 << 16
-#: The first number of a Roaring bitmap in the portable format with run containers, and the number of containers from
-#: which on it lists their offsets.
+#: The first number of a portable Roaring bitmap with run containers; and the smallest number of containers for which
+#: the format requires a list of their offsets.
 _COOKIE, _LISTED_FROM = 12347, 4
 
 
@@ -180,7 +182,7 @@ class TableHandle:
         self._dataset = open_table(uri, cache_bytes=_CACHE_BYTES)
         self._history = CommitHistory()
         self._had_index = False
-        #: Versions whose duplicate rows were removed, see `duplicate_commits`.
+        #: Versions that were already searched for duplicate rows, see `duplicate_commits`.
         self.twins_settled: set[int] = set()
 
     @property
@@ -220,8 +222,8 @@ class TableHandle:
     ) -> int:
         """Install files, at most one for each column and fragment, and return the version of the table with them.
 
-        Lance may commit on top of versions after `base`. So if the version grows by more than one, others have
-        committed between.
+        Lance may commit on top of a version after `base`. If the result is more than one above `base`, other writers
+        have committed in between.
 
         Args:
             base: The handle's version, which was checked.
@@ -348,7 +350,7 @@ class TableHandle:
         return fragment is None or are_still_deleted(fragment, before)
 
     def add_schema(self, schema: pa.Schema) -> None:
-        """Add columns without data, all or nothing, and an incarnation to the handle's version.
+        """Add columns without data to the handle's version, all or none, and give the table an incarnation.
 
         Raises:
             InvalidArgument: BAD_COLUMN – Lance refuses the schema.
@@ -366,7 +368,7 @@ class TableHandle:
                 raise
 
     def update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
-        """Change metadata of columns, by field id, and give the handle's version an incarnation.
+        """Change metadata of columns, by field id, and give the table an incarnation.
 
         Raises the errors of `commit_outcomes`.
         """
@@ -399,7 +401,7 @@ class TableHandle:
 
     @property
     def incarnation(self) -> str:
-        """The incarnation of the handle's version, or "" if it has none."""
+        """The incarnation, which identifies this table among successive ones of its name, or "" if it has none."""
         return str(self._dataset.config().get(INCARNATION_KEY, ""))
 
     def _snapshot(self, fragment_ids: Collection[int]) -> TableSnapshot:

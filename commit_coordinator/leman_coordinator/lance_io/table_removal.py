@@ -1,10 +1,10 @@
 """Remove and rename tables and views, check what refers to them, and write notes for repeated requests.
 
-A caller whose answer was lost repeats its request, perhaps to another coordinator. By then another table may have the
-name, which must not be dropped. So a request writes a note into its database, at `<database>/_leman/drops/<digest of
-place and request id>.json`: before the removal with the identity of the table, and afterwards with the mark that the
-table was removed. The identity is the table's incarnation. A table that Lance created has none, and gets one for this
-purpose. Notes are kept for a day.
+A caller whose answer was lost repeats its request, perhaps to another coordinator. By then the name may belong to
+another table, which must not be dropped. So a request keeps a note in its database, at `<database>/_leman/drops/<digest
+of place and request id>.json`. Before the removal it writes the table's incarnation, which distinguishes the table from
+later ones of its name; afterwards it writes that the table was removed. A table that was created without Leman has no
+incarnation, and gets one before its removal. Notes are kept for a day.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from leman_core.storage.view_data_files import definition_in
 
 #: Prefix of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
-#: Prefix of a folder that proved to be another table, after its own name had been taken again. `MOVED_PREFIX`, in
-#: contrast, marks a folder that is still being checked, which no other drop removes.
+#: Prefix of a folder that a drop moved, found to be another table than expected, and could not move back because its
+#: name was taken. `MOVED_PREFIX`, in contrast, marks a folder that a drop is still checking, and that other drops leave
+#: alone.
 _SET_ASIDE = "set-aside-"
 #: Seconds before each retry to remove remaining files, because workers of the table's jobs may still write there.
 _PAUSES = (0.2, 1.0, 3.0)
@@ -61,12 +62,13 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
     Args:
         incarnation: The expected incarnation, or "" if unknown. A process that was frozen may wake up after others have
-            dropped the table and created a new one. A local table with another incarnation gets its name back.
+            dropped the table and created a new one. If a local folder turns out to have another incarnation, it is
+            moved back.
 
     Raises:
         FileNotFoundError: The folder does not exist, or belongs to another table.
-        OSError: It cannot be removed.
-        LemanError: Its incarnation cannot be read.
+        OSError: The folder cannot be removed.
+        LemanError: The table's incarnation cannot be read.
     """
     system, path = filesystem_of(uri)
     if is_link(uri):
@@ -96,7 +98,7 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
 
 def _moved(folder: Path) -> Path | None:
-    """Rename a table's folder to a name of Leman's own, and return it, or None if that takes more than one step."""
+    """Move a table's folder into `OWN_FOLDER`, and return its new path, or None if one rename cannot do that."""
     moved = folder.parent / OWN_FOLDER / f"{MOVED_PREFIX}{uuid.uuid4().hex}"
     try:
         moved.parent.mkdir(exist_ok=True)
@@ -191,7 +193,7 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
 
 
 def drop_view(database: str, name: str, incarnation: str = "") -> None:
-    """Remove a view, its scratch tables first. If interrupted, the view exists with all its rows, or not at all.
+    """Remove a view, after its scratch tables. After an interruption, the view exists with all its rows, or not at all.
 
     Args:
         incarnation: The expected incarnation, or "" for any. A view with another one stays.
@@ -246,7 +248,7 @@ def check_table_drop(uri: str, *, force: bool) -> None:
 
 
 def remove_table(uri: str, incarnation: str = "") -> None:
-    """Remove a table. If interrupted, the table exists with all its rows, or not at all.
+    """Remove a table. After an interruption, the table exists with all its rows, or not at all.
 
     Args:
         incarnation: The expected incarnation, or "" for any. A table with another one stays.
@@ -307,7 +309,7 @@ def rename_table(uri: str, new_uri: str, request_id: str, body: str) -> int:
 
     Raises:
         AlreadyExists: TABLE_EXISTS.
-        CommitConflict: Another writer came between.
+        CommitConflict: Another writer committed first.
         CommitUnclear: The request may have been recorded.
         LemanError: see `open_table`, `commit_outcomes` and `storage_failed`.
     """

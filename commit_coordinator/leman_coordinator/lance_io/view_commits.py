@@ -38,8 +38,8 @@ from leman_core.storage.lance_tables import INCARNATION_KEY, open_table
 from leman_core.storage.table_creation import check_conditional_puts, commit_first, create_empty
 from leman_core.storage.view_data_files import ViewFileWriter, storage_version
 
-#: Rows in the first fragments, unless the caller chooses. Fragments of a view are written concurrently, and small first
-#: ones help small views.
+#: Rows in each of the first fragments, unless the caller chooses. The fragments of a view are written concurrently;
+#: with small first fragments, this also speeds up small views.
 _FIRST_ROWS = 1 << 16
 #: How many fragments have the same size before the size doubles.
 _ALIKE = 8
@@ -77,7 +77,7 @@ def stage_placeholders(
 
 
 def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
-    """Yield the number of rows of each further fragment, without end. For 0, the sizes grow."""
+    """Yield the number of rows for each fragment, endlessly: `max_rows_per_fragment`, or growing sizes if that is 0."""
     if max_rows_per_fragment:
         yield from itertools.repeat(max_rows_per_fragment)
     rows = _FIRST_ROWS
@@ -120,7 +120,8 @@ class _Nulls:
         return pa.nulls(len(ids), field.type)
 
 
-#: Schema metadata with the last request that changed the view's rows. It finds a commit whose answer was lost.
+#: Schema metadata with the id of the last request that changed the view's rows. By it, a repeated request finds that
+#: its first call has committed.
 LAST_REQUEST = "leman::view::last_request"
 _TIMEOUT = timedelta(seconds=300)
 
@@ -210,9 +211,10 @@ class ViewFiles:
 def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], request_id: str, job_id: str) -> int:
     """Create a view's table from placeholder files in its data folder, and return its version.
 
-    If this request has created the table already, only complete it with `complete_creation`.
+    If an earlier call of this request created the table, call only `complete_creation`.
+
     Raises:
-        CommitConflict: Another writer came between.
+        CommitConflict: Another writer committed first.
         CommitUnclear: The view may have been created.
         FailedPrecondition: see `commit_outcomes`.
     """
@@ -267,7 +269,7 @@ def apply_delta(
     """Commit a change on top of the version of `dataset`, and return the view with it.
 
     Raises:
-        CommitConflict: Another writer committed since something other than settings and indexes.
+        CommitConflict: Another writer has since committed a change other than one of settings or indexes.
         CommitUnclear: The commit may have been made.
         FailedPrecondition: FRAGMENT_GONE – rows are to be evicted from a missing fragment; else see `commit_outcomes`.
     """
@@ -306,8 +308,8 @@ def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
 def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> LanceSchema:
     """Return the table's own schema with updated metadata.
 
-    It is built in the way in which pickle would, because an Arrow schema lacks details of dictionaries that Lance needs
-    for the fragments that stay.
+    It is built as unpickling would build it, because an Arrow schema lacks details of dictionaries that Lance needs for
+    unchanged fragments.
     """
     metadata = _with_metadata(dataset.schema, updates).metadata
     parts: Any = dataset.lance_schema.__reduce__()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from leman._format.value_casts import check_utf8
 from leman_core.model.service_errors import InvalidArgument, LemanError
 
-#: The maximum size of a piece.
+#: The maximum size of a piece of a stream, in bytes.
 PIECE_BYTES = 1 << 20
 #: Fields of the flatbuffers tables `Message`, `DictionaryBatch` and `RecordBatch`, by Arrow's format/Message.fbs.
 _KIND, _HEADER, _BODY_LENGTH, _DATA, _BUFFERS, _COMPRESSION = 1, 2, 3, 1, 2, 3
@@ -248,7 +248,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 class _Dictionaries:
-    """Makes messages of batches. If dictionaries changed, their messages come first."""
+    """Converts batches to messages. Messages with changed dictionaries precede the batch that uses them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = Sink()
@@ -326,9 +326,9 @@ def _number(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("no number is so long")
 
 
-#: The maximum number of bytes that wait to be read, besides one message.
+#: The maximum number of bytes that wait to be read, in addition to one message.
 _HELD_BYTES = 4 << 20
-#: The maximum size of a record batch, or of a dictionary.
+#: The maximum size of a record batch, or of a dictionary, in bytes.
 MAX_BATCH_BYTES = 256 << 20
 
 

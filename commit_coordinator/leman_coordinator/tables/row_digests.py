@@ -1,4 +1,4 @@
-"""Digest the rows of a request, to detect other rows under the same request id. Pure.
+"""Digest the rows of a request, to detect a request that reuses an id for other rows. No I/O.
 
 The digest covers the rows as sent. It does not depend on the table's state, nor on how rows are divided into batches.
 """
@@ -19,11 +19,11 @@ from leman_coordinator.tables.schema_casting import check_size, in_parts
 from leman_core.functions.arrow_values import leaf_parts, nested_parts
 from leman_core.model.table import SentRows
 
-#: Bytes of a dictionary's values, or of views, that are decoded at once.
+#: The maximum number of bytes of values in dictionaries or views that are decoded at once.
 _DECODED_BYTES = 8 << 20
 #: The maximum decoded size of one column of one batch, because a small dictionary can encode any amount.
 _MOST_DECODED_BYTES = 64 * MAX_BATCH_BYTES
-#: Types that have the same values as another type.
+#: Types that differ only in their layout, each with the type that stands for it in the digest.
 _WIDTHS = {
     **dict.fromkeys(("large_string", "string_view"), "string"),
     **dict.fromkeys(("large_binary", "binary_view"), "binary"),
@@ -33,9 +33,10 @@ _PARTS = 2
 
 
 class RowsDigest:
-    """The digest of rows, which are added batch by batch, with memory for one batch.
+    """Computes the digest of rows that are added batch by batch. Only one batch is in memory.
 
-    The digest does not depend on dictionaries, views and wide offsets, nor on the order of the columns.
+    The digest depends neither on the encoding of values (dictionaries, views, wide offsets) nor on the order of
+    columns.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -141,14 +142,14 @@ class _Values:
         for part in (self._nulls, self._lengths, *self._parts):
             digest.update(part.digest())
         for at, values in sorted(self._inner.items()):
-            if values._count:  # without rows, the digest must not depend on batches
+            if values._count:  # empty batches must not change the digest
                 digest.update(b"%d" % at)
                 digest.update(values.digest())
         return digest.digest()
 
 
 def _plain_parts(name: str, values: pa.Array) -> Iterator[pa.Array]:
-    """Yield values without dictionaries and views, in parts that take bounded memory."""
+    """Yield the values, decoded from dictionaries and views, in parts that take bounded memory."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pt.is_dictionary(values.type):
@@ -172,7 +173,7 @@ def _without_encoding(name: str, values: pa.Array) -> pa.Array:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of values without dictionaries and views."""
+    """Return the type that values have after they are decoded from dictionaries and views."""
     if pt.is_dictionary(kind):
         return _plain(kind.value_type)
     if pt.is_string_view(kind):
@@ -192,7 +193,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Return a name for a type that is the same for all types with the same values."""
+    """Return a name for a type. Types that differ only in encoding or layout have the same name."""
     if isinstance(kind, pa.BaseExtensionType):
         return _kind(kind.storage_type)
     if pt.is_dictionary(kind):

@@ -1,6 +1,6 @@
 """Receive rows from callers, write them next to the table, and commit them once all have arrived.
 
-Rows that are sent again under the same request id are read to their end, and compared with the earlier ones.
+If a request is repeated with the same id, its rows are read completely and compared with the earlier rows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ AReader = TypeVar("AReader", bound=Reader)
 
 
 class Uploads:
-    """All uploads of a process. Files are removed unless their rows are in the table, or may be."""
+    """All uploads of a process. An upload's files are removed unless its rows are, or may be, in the table."""
 
     def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory) -> None:
         self._places = limit_store_calls(settings.max_uploads, "TOO_MANY_UPLOADS", "calls that add or merge rows")
@@ -64,7 +64,8 @@ class Uploads:
         self._max_merge_bytes = settings.max_merge_bytes
         self._queues = queues
         self._memory = memory
-        # Each upload uses a thread while its rows arrive. An abandoned upload uses it until the thread notices.
+        # Each upload uses a thread while its rows arrive. After the caller leaves, the thread stays in use until it
+        # notices.
         self._writers = BlockingPool(settings.max_uploads, max_queued=settings.max_uploads, name="uploads")
         self._given_up: set[asyncio.Task[None]] = set()
 
@@ -152,7 +153,7 @@ class Uploads:
         incoming.end()
 
     def _give_up(self, writing: Awaitable[tuple[Reader, SentRows]]) -> None:
-        """Remove a writer's files once it ends. A writer that fails removes them itself."""
+        """Remove a writer's files once the writer ends. A writer that fails removes its files itself."""
 
         async def removed() -> None:
             with contextlib.suppress(Exception):

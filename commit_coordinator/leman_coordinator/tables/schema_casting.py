@@ -34,7 +34,7 @@ def grows_when_cast(kind: pa.DataType) -> bool:
 
 
 def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
-    """Return the approximate size in bytes of values once dictionaries and views are decoded and NULLs take space.
+    """Return the approximate size in bytes of decoded values: without dictionaries and views, and with space for NULLs.
 
     All elements of nested lists count, even those outside the rows, because a cast converts them, too.
 
@@ -149,16 +149,17 @@ def _inner(want: pa.DataType | None, at: int) -> pa.DataType | None:
 
 #: The number of rows that are converted at once.
 _CONVERTED_ROWS = 1 << 16
-#: Types for which no SQL cast is suggested, because it depends on the values, or does not exist.
+#: Types for which no SQL cast is suggested, because the right cast depends on the values, or does not exist.
 _WITHOUT_ADVICE = (pt.is_boolean, pt.is_null, pt.is_fixed_size_binary, pt.is_time, pt.is_duration)
 
 
 class Fitting:
     """Casts batches of one schema to the types of a table's columns.
 
-    A missing column becomes NULL. Values are cast if that keeps them: int32 → int64, string → large_string, a list of
-    int32 → a list of int64, text in a dictionary → text. Numbers are rounded to the precision of a column's floats, and
-    refused if they are too large for them. `castable` lists the kinds of values that are never cast to each other.
+    A missing column becomes NULL. Values are cast if the cast does not change them: int32 → int64, string →
+    large_string, a list of int32 → a list of int64, text in a dictionary → text. In a column of floats, numbers are
+    rounded to its precision, and refused if they are too large for it. `castable` lists the kinds of values that are
+    never cast to each other.
     """
 
     def __init__(
@@ -215,7 +216,8 @@ class Fitting:
         """Yield a batch in the types of the table's columns, in parts if values are cast.
 
         Raises:
-            FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – a column has a NULL that it must not.
+            FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – a value is NULL in a column that does
+                not allow it.
             InvalidArgument: BATCH_TOO_LARGE – a few bytes encode too many values.
         """
         columns = [batch.column(field.name) for field in self.schema]
@@ -264,7 +266,7 @@ def check_not_computed(names: Container[str], table: Sequence[TableField]) -> No
 
 
 def stored_field(column: pa.Field) -> pa.Field:
-    """Return the field that is written for a column. For blobs that is their bytes."""
+    """Return the field as which a column is written. A blob column is written as a field of bytes."""
     if arrow_types.is_blob(column):
         return arrow_types.values_field(column).with_nullable(column.nullable)
     return column

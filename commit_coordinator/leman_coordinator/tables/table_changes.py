@@ -42,9 +42,9 @@ def create_new_table(request: CreateTableRequest) -> CommitResult:
     """Create the table, or complete it if this request created it before.
 
     Raises:
-        AlreadyExists: TABLE_EXISTS – another table has the name; REQUEST_ID_REUSED – this request id created it with
-            another body.
-        CommitConflict: Another writer came between.
+        AlreadyExists: TABLE_EXISTS – another table has the name; REQUEST_ID_REUSED – a request with this id but another
+            body created the table.
+        CommitConflict: Another writer committed first.
         CommitUnclear: The table may have been created.
         LemanError: raised by `create_table`.
     """
@@ -67,7 +67,7 @@ def change_rows(table: TableHandle, request: RowsRequest) -> CommitResult:
     """Add, delete, update or merge rows.
 
     Raises:
-        AlreadyExists: REQUEST_ID_REUSED – the id is that of another change.
+        AlreadyExists: REQUEST_ID_REUSED – another change was made with this request id.
         FailedPrecondition: IS_A_VIEW – rows of a view come from its source.
         Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows has
             been replaced; FILES_GONE – the files of the new rows were removed.
@@ -150,8 +150,8 @@ def _merge(table: TableHandle, request: MergeRowsRequest) -> CommitResult:
 def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
     """Return the result of an earlier call with this request id from the table's history, or None.
 
-    The first answer may have been lost, or this try follows one with an unclear failure. If another coordinator has
-    added the request's rows too, its duplicates are removed.
+    The answer to the earlier call may have been lost, or an earlier try may have failed with an unclear outcome. If two
+    coordinators have added the request's rows, the duplicates are removed.
     """
     records = list(table.records(0, SCAN_LIMIT))
     taken_back = row_commits.take_back_all(table, records)
@@ -167,10 +167,11 @@ def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
 
 
 def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_back: frozenset[str]) -> bool:
-    """Return whether a version of the table refers to files of the request, which must then stay.
+    """Return whether any version of the table refers to files of the request, so that they must not be removed.
 
-    That is so if an earlier try made the commit but its answer was lost. It is also so if the rows were taken back,
-    until the older version with them is deleted. If the versions cannot be read, the result is True.
+    The latest version refers to them if an earlier try committed but its answer was lost. After the rows were removed
+    as duplicates, an older version still refers to the files until that version is deleted. If the versions cannot be
+    read, the result is True.
     """
     files = {file.file for file in request.files}
     try:
@@ -181,7 +182,7 @@ def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_
 
 
 def _first(table: TableHandle, request: RowsRequest, base: TableSnapshot, made: CommitResult) -> CommitResult:
-    """Return the result of a commit made here, or of another coordinator's earlier commit for the same request."""
+    """Return the result that counts: `made`, or that of another coordinator's earlier commit for the same request."""
     if made.version <= base.version + 1:
         return made  # there was no other commit since the read
     known = _done(table, request)
@@ -282,12 +283,13 @@ def _alteration(column: AlteredColumn) -> dict[str, Any]:
 
 
 def _check_unused(base: TableSnapshot, columns: list[TableField], what: str, *, by_name: bool) -> None:
-    """Refuse a change of columns that others read.
+    """Refuse to change columns that views, computed columns or jobs use.
 
     Args:
         columns: The columns to change.
         what: The change, for the error.
-        by_name: Whether computed columns and jobs prevent the change too. A renaming does not affect them.
+        by_name: Whether computed columns and jobs prevent the change, as views always do. A rename does not affect
+            them.
     """
     users = users_of(base, columns) if columns else None
     if users is None or not (users.views or (by_name and (users.columns or users.jobs))):

@@ -87,10 +87,10 @@ _RECORD = "record"
 
 
 def verify_histories(database: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Read both tables completely, and yield those whose names sort after `after`.
+    """Read the tables of jobs and failed rows completely, and yield the results for those that sort after `after`.
 
-    Records of jobs contain digests, except those of earlier releases, whose history is not verifiable. Damage to failed
-    rows is found only if they cannot be read.
+    Each record of a job contains its digest. Earlier releases wrote records without digests, which count as not
+    verifiable. Failed rows have no digests, so damage to them is found only if it makes them unreadable.
     """
     for name, subject, harm in _STORES:
         if name > after and (looked := _verify_history(database, f"_leman/{name}", subject, harm)) is not None:
@@ -103,7 +103,7 @@ class _Records:
 
     damaged: int = 0
     unsealed: int = 0
-    #: Whether a job failed on rows, so that their table must exist.
+    #: Whether any job has failed rows, so that the table of failed rows must exist.
     has_failed_rows: bool = False
     last_commits: dict[tuple[str, str], Job] = field(default_factory=dict)
 
@@ -159,7 +159,7 @@ def _verify_history(database: str, path: str, subject: Subject, harm: str) -> In
 
 
 def _set_aside(log: AppendLog, path: str, harm: str) -> list[Finding]:
-    """Return findings on the damaged parts that services moved aside. All other parts are readable."""
+    """Return a finding for each damaged part that a service moved aside. The other parts are readable."""
     told = f"{harm[0].upper()}{harm[1:]}; values are safe. Restore the folder from a copy, or remove what was set aside"
     return [Finding(Subject.ERROR_STORE, Flaw.DAMAGED, path, f"{note} {told}") for note in log.warnings()]
 
@@ -171,7 +171,7 @@ def _missing_errors(database: str) -> Iterator[Finding]:
 
 
 def _rolled_back(database: str, job: Job) -> Finding | None:
-    """Return a finding if the table of a job is at an earlier version than the job committed."""
+    """Return a finding if a job's table is now at an earlier version than the one that the job committed."""
     table, uri = job.request.table, table_uri(database, job.request.table)
     try:
         version = int(LanceTables().dataset(uri).version)
@@ -187,12 +187,12 @@ def _rolled_back(database: str, job: Job) -> Finding | None:
     return Finding(Subject.TABLE, Flaw.MISSING, f"{table}{TABLE_ENDING}/_versions", message, table)
 
 
-#: A report is due after this many seconds, things or findings, so that messages stay small.
+#: A report is due after this many seconds, checked things or findings, so that messages stay small.
 REPORT_SECONDS, REPORT_THINGS, REPORT_FINDINGS = 0.5, 5000, 100
 
 #: A name that sorts after all others.
 _AFTER_ALL = "\U0010ffff"
-#: Names with their results, ordered, after a given name.
+#: Checked things, ordered by name: each one's name and result.
 Things = Iterable[tuple[str, Inspection]]
 
 
@@ -201,7 +201,7 @@ class Report:
     """The things verified since the last report."""
 
     counts: FindingCounts
-    #: None in the last report of the verification.
+    #: The point to resume from after this report; None in the last report of the verification.
     place: ResumePoint | None
 
 

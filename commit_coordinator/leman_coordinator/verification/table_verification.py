@@ -1,4 +1,4 @@
-"""Verify one table: its metadata, the files of its latest version, noted files of older ones, and checkpoints."""
+"""Verify one table: metadata, files of its latest version, older files with a recorded digest, and checkpoints."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _FROM_IT = (
 class InstalledFiles:
     """The data files of one table.
 
-    A file without a note is not verifiable: another writer or Lance's compaction wrote it, or its note is gone. Such
-    files are checked only for existence and number of rows.
+    A note records the size and digest of a committed file. A file without a note is not verifiable: another writer or
+    Lance's compaction wrote it, or its note is gone. Such a file is checked only for existence and number of rows.
     """
 
     snapshot: TableSnapshot
@@ -136,9 +136,10 @@ _HARM = (
 
 
 def verify_source_records(snapshot: TableSnapshot, table: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Check the records whose names sort after `after`, and yield each with its result, ordered by name.
+    """Check a view's records of its source that sort after `after`, and yield each with its result, ordered by name.
 
-    These are the records in the folder, and the one that the view's latest version names, which may be missing.
+    They are all records in the view's folder, and the record that the view's latest version names, even if it is
+    missing.
     """
     named = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
     sizes = {f.name: f.size_bytes for f in refresh_folder(snapshot.uri) if f.name.startswith(RECORD_PREFIX)}
@@ -176,8 +177,8 @@ def _name(thing: tuple[str, Inspection]) -> str:
 class TableCheck:
     """The parts of a table's verification. Each checks the things that sort after `after`, and yields them in order.
 
-    A hidden table in which a refresh computes may be incomplete, as the next refresh recreates it. So its missing parts
-    are no findings, but damaged ones are.
+    A refresh may compute in a hidden table, which the next refresh recreates if it is incomplete. So the missing parts
+    of a hidden table are not reported as findings, but its damaged parts are.
     """
 
     def __init__(self, database: str, table: str) -> None:
@@ -241,7 +242,7 @@ class TableCheck:
         )
 
     def notes(self, _: str, after: str) -> Things:
-        """Check all notes of committed files as one thing."""
+        """Check the notes of committed files. All notes together count as one thing."""
         if after or not (self._notes.files or self._notes.damaged):
             return
         folder = f"{self._folder}/{table_files.FOLDER}"
@@ -268,7 +269,7 @@ class TableCheck:
     def checkpoints(self, _: str, after: str) -> Things:
         """Check checkpoints and fragment records.
 
-        Those that were moved aside as damaged, and unfinished ones, are skipped, because nothing reads them.
+        Files that were moved aside as damaged, and unfinished files, are skipped, because nothing reads them.
         """
         store = LanceCheckpointStore(checkpoint_root(self._uri))
         for file in store.files():
@@ -304,7 +305,7 @@ class TableCheck:
         staged = table_files.Committed(record.size_bytes, record.digest)
         try:
             problem = table_files.problem_of(self._uri, record.file, staged)
-        except NotFound:  # the file was collected: a record without its file is ignored
+        except NotFound:  # garbage collection removed the file: a record without its file is ignored
             return Inspection(Subject.RECORD, size)
         except LemanError as error:
             problem = f"cannot be read ({error_text(error)})"
@@ -370,5 +371,5 @@ class TableCheck:
 
 
 def _flaw(error: LemanError) -> Flaw:
-    """Return the flaw that an error indicates. Data that another release stored counts as intact."""
+    """Return the flaw that an error indicates. Data that a later release stored is unreadable, not damaged."""
     return Flaw.DAMAGED if isinstance(error, DataLoss) else Flaw.UNREADABLE

@@ -35,13 +35,13 @@ class Flaw(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem: stored data that was changed or lost, and its place."""
+    """A problem: which stored data was changed or lost, and where it is."""
 
     subject: Subject
     flaw: Flaw
     #: The path in the database.
     path: str
-    #: For people; it ends with advice.
+    #: A message for people, which ends with advice.
     message: str
     table: str = ""
     columns: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Inspection:
 
     subject: Subject
     size_bytes: int = 0
-    #: Whether it has a digest to compare with, or could be checked by reading all of it.
+    #: Whether it can be checked: by comparing it with a digest, or by reading all of it.
     verifiable: bool = True
     findings: tuple[Finding, ...] = ()
 
