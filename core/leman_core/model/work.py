@@ -24,13 +24,13 @@ from leman_core.model.table import TableSnapshot
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """The access to a function server: its address, and the contents of certificates and keys."""
+    """The access to a function server: its address, and the contents of the files with certificates and keys."""
 
     address: str
     token: str = field(repr=False, default="")
-    #: CA certificates to verify it; empty: the system's.
+    #: CA certificates that verify the server's certificate; empty: the system's.
     ca: str = ""
-    #: The client certificate (mTLS).
+    #: The client certificate that is shown to the server (mTLS).
     cert: str = ""
     key: str = field(repr=False, default="")
 
@@ -39,12 +39,12 @@ class ServerAccess:
 class RemoteRef:
     """What a worker needs to call a remote function."""
 
-    #: Its name on the servers.
+    #: The function's name on the servers.
     function: str
     servers: tuple[ServerAccess, ...]
-    #: An Arrow IPC schema message with its inputs, in order.
+    #: An Arrow IPC schema message with the function's inputs, in order.
     input_schema: bytes
-    #: How long all servers may be unreachable.
+    #: How long all servers may be unreachable before the unit fails.
     patience_seconds: float
     #: How long a server may process a batch; 0: the function has its own timeout, or there is none.
     answer_seconds: float = 0.0
@@ -77,7 +77,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkContext:
-    """The facts that are the same for all units of a job."""
+    """The data that is the same for all units of a job."""
 
     job_id: str
     uri: str
@@ -86,9 +86,10 @@ class WorkContext:
     output_schema: bytes
     output_field_ids: tuple[int, ...]
     column_id: str
-    #: Columns of `input_source` if that is given: the table then holds row ids of it.
+    #: The function's inputs: columns of the table or, if `input_source` is given, of that table. Then a column of the
+    #: job's table holds the row ids in `input_source`.
     input_columns: tuple[str, ...]
-    #: Their types as the function gets them, an IPC schema message; empty: as they are read.
+    #: The types in which the function gets its inputs, as an Arrow IPC schema message; empty: the stored types.
     input_schema: bytes = b""
     udf: FunctionSpec
     where: str
@@ -97,50 +98,52 @@ class WorkContext:
     checkpoint_max_bytes: int
     #: Where failed rows are stored; empty: nowhere.
     errors_uri: str = ""
-    #: Whether the function's messages are stored with them.
+    #: Whether the error messages of the function are stored with the failed rows.
     store_messages: bool = True
     redis_url: str = field(repr=False, default="")
     reservation_ttl: float = 6.0
     threads: int = 1
-    #: Seconds after which a working worker reports that it lives; 0: it does not.
+    #: A busy worker reports that it is alive at intervals of this many seconds; 0: it sends no such reports.
     heartbeat_seconds: float = 0.0
-    #: Whether only rows that the current file marks as failed are evaluated.
+    #: Whether to evaluate only the rows that the current column file marks as failed.
     failed_only: bool = False
-    #: See `leman_core.model.plan.PlanHeader`.
+    #: The field of the same name in `leman_core.model.plan.PlanHeader`.
     versions: tuple[str, ...] = ()
     input_source: InputSource | None = None
     attempt: int = 1
-    #: Reservations that are not renewed any more, see `Reservations`.
+    #: Marks (`Grant.holds`) of reservations whose holders no longer renew them. `Reservations.reserve` ignores these.
     ignored_holds: tuple[str, ...] = ()
     #: Whether the plan was requested for the table's latest version.
     of_latest: bool = True
-    #: Environment variables of the function, by name; their values are secrets.
+    #: Environment variables of the function, by name. Their values are secret.
     env: dict[str, str] = field(default_factory=dict, repr=False, hash=False)
-    #: Rows are read from this older version if it has them, and others are skipped; 0: from `read_version`.
+    #: The older version from which rows are read. Rows that it does not have are skipped. 0: read from `read_version`.
     inputs_version: int = 0
-    #: The manifest of `read_version`; empty: it is read.
+    #: The manifest of `read_version`; empty: the worker reads it from the table.
     manifest: bytes = field(default=b"", repr=False)
-    #: The access to the object stores that it reads and writes.
+    #: The access to the object stores that the job reads and writes.
     stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
-    #: See `leman_core.model.keys.job_key`; empty: it is the only job.
+    #: See `leman_core.model.keys.job_key`; empty: `job_id` serves as the key.
     job_key: str = ""
 
     @property
     def key(self) -> str:
-        """Return the job's key among all databases."""
+        """Return the key that identifies the job among the jobs of all databases."""
         return self.job_key or self.job_id
 
     @property
     def holder(self) -> str:
-        """Return the name under which its units reserve rows."""
+        """Return the name under which the units of the job reserve rows."""
         return holder_of(self.key, self.attempt)
 
     def scope(self, values: str) -> str:
-        """Return the scope of values (see `scope_of`) in this table, as a copy of it may have the same values."""
+        """Return the scope `values` (see `scope_of`) with this table's URI: scopes in a copy of the table are equal."""
         return f"{hashlib.blake2b(self.uri.rstrip('/').encode(), digest_size=8).hexdigest()}:{values}"
 
     def process_name(self, salt: bytes) -> str:
-        """Return a name for the processes that may run the function: equal for one function version in one environment.
+        """Return a name for the processes that may run the function.
+
+        The name is equal for jobs with the same version of the function and the same environment variables.
 
         Args:
             salt: Up to 64 secret bytes, so that the name does not reveal the environment.
@@ -152,31 +155,31 @@ class WorkContext:
 
     @property
     def selective(self) -> bool:
-        """Return whether the job computes only some rows and leaves others without a value."""
+        """Return whether the job computes only some rows and leaves all other rows without a value."""
         return bool(self.where or self.inputs_version)
 
 
 def holder_of(job_key: str, attempt: int) -> str:
-    """Return the name under which the units of an attempt at a job reserve rows."""
+    """Return the name under which all units of one attempt at a job reserve rows."""
     return f"{job_key}#{attempt}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowError:
-    """A row for which the function failed, as workers report it and as it is stored.
+    """A row for which the function failed, as workers report and store it.
 
     The fields are those of `RowError` in `protos/leman/v1/jobs.proto`.
     """
 
-    #: As Lance writes it.
+    #: The row address in Lance's form: fragment id and offset in one number.
     row_address: int
     error_type: str
     error_message: str
     traceback: str
     attempt: int
-    #: -1 if row ids are not stable.
+    #: The stable row id; -1 if the table has no stable row ids.
     row_id: int = -1
-    #: These three are set when it is stored: the job knows them, a worker's report omits them.
+    #: A worker's report leaves the next three fields empty. They are set when the row is stored, from the job's data.
     job_id: str = ""
     column: str = ""
     udf_version: str = ""
@@ -192,7 +195,7 @@ class RowError:
         return self.row_address & 0xFFFFFFFF
 
     def moved_to(self, row_id: int, address: RowAddress) -> RowError:
-        """Return the same error for another row."""
+        """Return the same error at another row id and address."""
         return replace(self, row_id=row_id, row_address=address.to_int())
 
 
@@ -201,22 +204,22 @@ class FragmentWork:
     """The part of one fragment that a unit computes."""
 
     task: FragmentTask
-    """The plan's task for the fragment, without missing rows and their checkpoints (see `of`).
+    """The plan's task for the fragment, without its `missing` rows and `checkpoints`, which `of` removes.
 
-    A share has its own, and units are sent to workers, so they should be small.
+    The fields below have those of this unit. So the message to the worker stays small.
     """
 
     ranges: tuple[RowRange, ...]
     """The rows to compute."""
 
     finish: bool
-    """Whether this unit writes the column file, as no other unit works on the rest."""
+    """Whether this unit finishes the fragment: no other unit works on it, so this unit writes the column file."""
 
     checkpoints: tuple[CheckpointRef, ...] = ()
-    """Those that overlap the ranges; for the unit that finishes the fragment, all of them."""
+    """The checkpoints that overlap `ranges`. The unit that finishes the fragment gets all of the fragment's."""
 
     quarantined: tuple[RowError, ...] = ()
-    """Rows that are recorded as failed without being evaluated."""
+    """Rows that the unit records as failed without calling the function."""
 
     @classmethod
     def of(
@@ -228,7 +231,7 @@ class FragmentWork:
         checkpoints: Sequence[CheckpointRef] = (),
         quarantined: tuple[RowError, ...] = (),
     ) -> FragmentWork:
-        """Return a share of a plan's task."""
+        """Return the part of a plan's task that covers `ranges`."""
         bare = task._replace(missing=(), checkpoints=())
         return cls(bare, tuple(ranges), finish, tuple(checkpoints), quarantined)
 
@@ -238,12 +241,12 @@ class FragmentWork:
 
     @property
     def scope(self) -> str:
-        """Return the scope under which its ranges are reserved."""
+        """Return the scope in which the ranges are reserved."""
         return scope_of(self.task)
 
 
 def scope_of(task: FragmentTask) -> str:
-    """Return the scope of a fragment's rows: its values by this version of the function."""
+    """Return the reservation scope of a fragment: the values that one version of the function computes for its rows."""
     return f"{task.fragment_id}:{task.fingerprint}"
 
 
@@ -253,16 +256,16 @@ class WorkUnit:
 
     unit_id: str
     works: tuple[FragmentWork, ...]
-    #: Seconds after which it stops at the next safe point and returns the rest; 0: no budget.
+    #: Seconds after which the worker stops at the next checkpoint or file and returns the remaining rows; 0: no limit.
     budget_seconds: float = 0.0
-    #: Whether a worker died over some of this work and may have left checkpoints.
+    #: Whether a worker died during some of this work. It may have left checkpoints, so look for them first.
     look_first: bool = False
-    #: The function may be deadly for one of these rows and gets at most this many at a time, in one thread; 0: the
-    #: worker chooses.
+    #: If one of these rows may kill the worker: the largest number of rows in one call of the function. The unit then
+    #: uses one thread. 0: the worker chooses.
     slice_rows: int = 0
-    #: Replaces the context's after credentials were renewed; empty: unchanged.
+    #: Replaces `WorkContext.stores` after credentials were renewed; empty: no change.
     stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
-    #: The W3C trace parent; the worker reports its spans; empty: not traced.
+    #: The W3C trace parent, if the worker is to report spans; empty: the unit is not traced.
     traceparent: str = ""
 
 
@@ -272,9 +275,9 @@ class UnitFailure:
 
     reason: str
     message: str
-    #: The row to blame, if any.
+    #: The row that caused the failure, if it is known.
     row: RowError | None = None
-    #: Whether another worker may succeed: this one could not reach a server of a remote function.
+    #: Whether another worker may succeed, because only this worker could not reach the servers of a remote function.
     elsewhere: bool = False
 
 
@@ -284,18 +287,18 @@ class FragmentResult:
 
     fragment_id: int
     checkpoints: tuple[CheckpointRef, ...] = ()
-    #: Rows that are returned.
+    #: Rows that the unit returns without having computed them.
     left: tuple[RowRange, ...] = ()
-    #: Rows that another job is computing, which has the `holds`.
+    #: Rows that another job has reserved. `holds` has the marks of these reservations.
     busy: tuple[RowRange, ...] = ()
     staged: StagedFile | None = None
     rows_evaluated: int = 0
     rows_computed: int = 0
-    #: The stored ones, in a checkpoint or the file.
+    #: Failed rows that a checkpoint or the column file records.
     rows_failed: int = 0
-    #: Rows of the `staged` file that had failed before the request and stay failed; None: as the plan says.
+    #: Rows of the `staged` file that had failed before the request and stay failed; None: the number in the plan.
     failed_before: int | None = None
-    #: See `leman_core.model.work.Grant`.
+    #: See `Grant.holds`.
     holds: tuple[str, ...] = ()
 
 
@@ -307,7 +310,7 @@ class Timings:
     read: float = 0.0
     checkpoint: float = 0.0
     write: float = 0.0
-    #: Setting the function up, for which no row is to blame.
+    #: Loading and setting up the function, which does not depend on any row.
     load: float = 0.0
     #: Seconds of reading and storing that do not depend on the number of rows, such as latency.
     fixed: float = 0.0
@@ -339,7 +342,7 @@ class WorkSpan:
     name: str
     begin: int
     end: int
-    #: The time spent on it in the period, and how many times.
+    #: The time spent on the activity within the period, and how often it happened.
     seconds: float
     times: int
 
@@ -358,52 +361,52 @@ class UnitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswers:
-    """How often the servers of a remote function answered a unit, or did not."""
+    """Counts of a unit's batches, rows and connections to the servers of a remote function, by how they ended."""
 
-    #: Batches that they answered, with values or with an error.
+    #: Batches that servers answered, with values or with an error.
     answered: int = 0
-    #: Rows that were tried alone and given up, as connections broke over them.
+    #: Rows that the unit sent alone and then gave up, because the connection broke each time.
     lost: int = 0
-    #: Connections that broke over batches that were tried alone.
+    #: Connections that broke while one batch was in flight alone.
     broken: int = 0
-    #: The last error of these rows and connections.
+    #: The last error of the lost rows and broken connections.
     message: str = ""
-    #: Why reachable servers are left out, while others compute.
+    #: Why the unit does not use some servers that it can reach, while other servers compute.
     refusals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
-    """A report of a running unit: its totals so far, and a fragment if it has finished one."""
+    """A report of a running unit: its totals so far, and the result of a fragment that it has just finished, if any."""
 
     unit_id: str
     rows_evaluated: int = 0
     rows_safe: int = 0
-    #: Stored like `rows_safe`.
+    #: Failed rows that are stored, as `rows_safe` counts stored rows.
     rows_failed: int = 0
     result: FragmentResult | None = None
     timings: Timings = Timings()
     #: The current fragment.
     fragment_id: int = -1
     servers: ServerAnswers = ServerAnswers()
-    #: The function's error for the first batch that was retried in parts; empty: none.
+    #: The function's error for the first batch that was retried in parts; empty: no batch was.
     split: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlightRows:
-    """A worker's report of what it does next. If the worker dies, this says which rows may be the cause.
+    """A worker's report before its next step. If the worker dies, the report says which rows may be the cause.
 
-    It next loads the function, or calls it with these rows, or it has `stored` a checkpoint.
+    The worker is about to load the function, or to call it with `rows`, or it has just `stored` a checkpoint.
     """
 
     fragment_id: int
     rows: tuple[RowRange, ...] = ()
     #: None: nothing was stored.
     stored: CheckpointRef | None = None
-    #: The bytes of its values.
+    #: The size of the checkpoint's values in bytes.
     stored_bytes: int = 0
-    #: The duration of a call with these rows that is so long that the worker ends; else 0.
+    #: Seconds that a call with `rows` has taken, if it takes so long that the worker ends; else 0.
     overran_seconds: float = 0.0
     #: Whether the function is about to be loaded.
     loading: bool = False
@@ -414,7 +417,7 @@ class CheckpointStore(Protocol):
 
     Setting a key again replaces the value. Reading verifies the stored digest: a damaged checkpoint is moved aside and
     counts as absent. Keys may contain any character; `list_keys` returns them unchanged. If the storage cannot be used,
-    calls raise the error of `storage_failed`.
+    calls raise the error that `storage_failed` returns.
     """
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None: ...
@@ -423,7 +426,7 @@ class CheckpointStore(Protocol):
         """Return the batch under a key.
 
         Raises:
-            KeyError: the key is absent or its file was damaged.
+            KeyError: The key is absent, or its file was damaged.
         """
         ...
 
@@ -437,7 +440,7 @@ class CheckpointStore(Protocol):
 
 
 class TableReader(Protocol):
-    """Reads manifests."""
+    """Reads the manifests of tables."""
 
     def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
         """Return a version of the table (0: latest).
@@ -460,16 +463,16 @@ class TableReader(Protocol):
 class Grant:
     """The answer to a reservation."""
 
-    #: Ours until released or expired.
+    #: Rows that the caller has reserved, until it releases them or they expire.
     granted: tuple[RowRange, ...]
-    #: Reserved by others.
+    #: Rows that other holders have reserved.
     busy: tuple[RowRange, ...]
-    #: Whether another holder has released finished work in this scope since it was first reserved: check the checkpoint
-    #: store again before computing.
+    #: Whether another holder has released finished work in this scope since the caller first reserved rows in it. If
+    #: so, read the checkpoint store again before computing.
     others_finished: bool
-    #: The reservations of `busy` rows, each with a mark that changes with every renewal.
+    #: The reservations of the `busy` rows, as marks. The mark of a reservation changes whenever it is renewed.
     holds: tuple[str, ...] = ()
-    #: Whether a later attempt at the job reserves here; then stop.
+    #: Whether a later attempt at the job has reserved rows in this scope. If so, stop.
     overtaken: bool = False
 
 
@@ -478,45 +481,45 @@ class Reservations(Protocol):
 
     They only save work; correctness does not depend on them.
 
-    A scope is one fragment's values. A holder is an attempt at a job, `job#attempt`, and not a worker: a job itself
-    never gives a row to two workers at the same time. It takes over the reservations of its dead workers and earlier
-    attempts. Reservations of a dead job expire.
+    A scope is the values of one fragment. A holder is an attempt at a job, `job#attempt`, and not a worker: a job never
+    gives a row to two workers at the same time. A job takes over the reservations of its dead workers and of its
+    earlier attempts. The reservations of a dead job expire.
     """
 
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str, ignored: Collection[str] = ()) -> Grant:
         """Reserve the free rows of `wanted`.
 
-        Reservations in `ignored`, from `Grant.holds`, count as free unless renewed since.
+        Rows whose reservation is in `ignored` (marks from `Grant.holds`) count as free, unless it was renewed since.
         """
         ...
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:
         """Renew the holder's reservations.
 
-        Return False if a later attempt at the job has reserved in a scope: stop then.
+        Return False if a later attempt at the job has reserved rows in one of the scopes. The caller then stops.
         """
         ...
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
-        """Release granted ranges. `finished`: whether their results are stored."""
+        """Release ranges that were granted. `finished` says whether their results are stored."""
         ...
 
     def release_all(self, scopes: Iterable[str], holder: str) -> None:
-        """Release all reservations of a holder in the scopes, after its workers were ended."""
+        """Release all reservations of a holder in the scopes. Call it when none of its workers runs any more."""
         ...
 
 
 class ErrorSink(Protocol):
-    """Stores failed rows, before the checkpoint or file that marks them as failed."""
+    """Stores failed rows. It is called before the checkpoint or file that marks these rows as failed is written."""
 
     def store(self, failures: Sequence[RowError]) -> None: ...
 
 
 class ProgressSink(Protocol):
-    """Receives the reports of a running unit. Losing them delays a display, never a value."""
+    """Receives the reports of a running unit. A lost report delays only what callers see, never a value."""
 
     def send(self, report: ProgressReport) -> None: ...
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Report what the unit does next, so that the cause is known if its worker dies."""
+        """Report the next step of the unit, so that the job knows the cause if the worker dies."""
         ...

@@ -30,7 +30,7 @@ class Section(BaseModel):
 
 
 def _sendable(token: SecretStr) -> SecretStr:
-    """Return a token that a header can carry; the error must not contain it."""
+    """Return a token that a header can carry. The error for any other token must not contain the token."""
     if not all("!" <= character <= "~" for character in token.get_secret_value()):
         raise ValueError("a token consists of visible ASCII characters, without spaces")
     return token
@@ -47,15 +47,15 @@ def _host_and_port(text: str) -> str:
     return text
 
 
-#: The error of a text that is no list.
+#: The text of the error for a value that is not a list.
 NO_LIST = "this takes a list"
 
 
 def _items(value: Any) -> Any:
-    """Return the items of a list that is JSON, or separated by commas. Refuse an empty text, as its meaning is unclear.
+    """Return the items of a list that is written as JSON or separated by commas.
 
     Raises:
-        ValueError: NO_LIST.
+        ValueError: NO_LIST. It also refuses an empty text, which could mean no item or no setting.
     """
     if not isinstance(value, str):
         return value
@@ -72,7 +72,7 @@ def _items(value: Any) -> Any:
 
 
 def _some_items(value: Any) -> Any:
-    """Return what `_items` does, and nothing for an empty text."""
+    """Return what `_items` does, and no items for an empty text."""
     return () if value == "" else _items(value)
 
 
@@ -89,13 +89,13 @@ ServiceAddress = Annotated[str, AfterValidator(_host_and_port)]
 #: A pattern of addresses of function servers.
 AddressPattern = Annotated[str, AfterValidator(_pattern)]
 Token = Annotated[SecretStr, AfterValidator(_sendable)]
-#: A role, each of which includes those before it, or the right to send code.
+#: A role, or the right to send code. Each role includes the roles before it.
 Grant: TypeAlias = Literal["reader", "runner", "editor", "admin", "service", "code"]
-#: Signatures of JWTs, all with a private key that the service does not have.
+#: Signature algorithms of JWTs. All use a private key that only the issuer has, not the service.
 Algorithm: TypeAlias = Literal[
     "ES256", "ES384", "ES512", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"
 ]  # fmt: skip
-#: Kinds of functions, and where the code of Python functions comes from.
+#: Kinds of functions, and the sources of Python functions' code.
 FunctionKind: TypeAlias = Literal["scalar", "array", "record_batch", "sql", "remote", "pickled", "entrypoint"]
 
 
@@ -122,7 +122,7 @@ def heap(text: str) -> str:
 
 
 def check(conf: Mapping[str, str]) -> None:
-    """Check the Spark settings that Leman reads or passes on; raise ValueError that names a wrong one."""
+    """Check the Spark settings that Leman reads or passes on. Raise ValueError with the name of the first wrong one."""
     for key, read in _READ.items():
         if key in conf:
             try:
@@ -364,7 +364,7 @@ class Redis(Section):
     @field_validator("url", "workers_url")
     @classmethod
     def _whole(cls, url: SecretStr) -> SecretStr:
-        """Check the URL here: a password with a slash would otherwise show up in a traceback."""
+        """Check the URL here. Otherwise the traceback of a later error would show a password with a slash."""
         if url.get_secret_value() and not _REDIS_URL.fullmatch(url.get_secret_value()):
             raise ValueError(
                 "a Redis URL is redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://… or unix:///PATH; in a user or "
@@ -457,7 +457,8 @@ class Spark(Section):
     def _some_executor(self) -> Self:
         """Refuse limits under which a standalone cluster starts no executor.
 
-        Other clusters ignore the first limit, and with dynamic allocation a function may need smaller executors.
+        Clusters of other kinds ignore `spark.cores.max`. With dynamic allocation, a function can get executors that
+        are smaller than `spark.executor.cores`.
         """
         most, each = (int(self.conf.get(key, "0")) for key in ("spark.cores.max", "spark.executor.cores"))
         dynamic = self.conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"

@@ -1,4 +1,4 @@
-"""Small Lance tables that only grow (job history, failed rows). Damaged files of them are moved aside."""
+"""Small Lance tables that rows are only appended to (job history, failed rows). Their damaged files are moved aside."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from leman_core.storage.table_creation import create_empty
 
 _NOTE = ".txt"
 _MANIFEST = ".manifest"
-_NEWEST_FIRST = 20  # digits of names that count down
+_NEWEST_FIRST = 20  # digits in a manifest's name, if names count down so that the newest sorts first
 _CHUNK = 1 << 22
 
 
 def check_file_whole(uri: str, path: str) -> None:
-    """Check that a table's file can be read completely, or is missing. An error of Lance about it then means damage.
+    """Read a table's file completely. If this succeeds or the file is missing, an error of Lance about it means damage.
 
     Raises:
         OSError: The store does not answer, so the file may be intact.
@@ -82,13 +82,13 @@ def manifest_versions(uri: str) -> list[tuple[int, str]]:
 
 
 def had_versions(uri: str) -> bool:
-    """Return whether the table's folder of versions exists: the table exists, or is being created."""
+    """Return whether the table's folder of versions exists. If so, the table exists or is being created."""
     filesystem, root = filesystem_of(uri)
     return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
 
 
 def is_plain_file(uri: str) -> bool:
-    """Return whether a file lies where a table has its folder."""
+    """Return whether a plain file is at `uri`, where a table would have its folder."""
     filesystem, root = filesystem_of(uri)
     return bool(filesystem.get_file_info(root).type == pafs.FileType.File)
 
@@ -138,21 +138,21 @@ def damage_notes(uri: str, since: float = 0.0) -> list[str]:
     return found
 
 
-#: Key in the schema's metadata.
+#: The key of the log's format number in the schema's metadata.
 _FORMAT = "leman.format"
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
 _KEEP_LITTLE = datetime.timedelta(minutes=1)
-#: Rows of a fragment that compaction leaves alone.
+#: Compaction leaves fragments with this many rows unchanged.
 _FULL = 1024
-#: Fragments that are merged into large ones: each version names all of them.
+#: Above this number of fragments, compaction makes larger ones, because every manifest lists all fragments.
 _MANY_FRAGMENTS = 64
 _LARGE = _FULL * _MANY_FRAGMENTS
-#: Lance's cache of a log. By default it keeps the manifest of every opened version, up to 1 GiB.
+#: The size of Lance's cache for a log. By default Lance caches the manifest of every opened version, up to 1 GiB.
 _CACHE_BYTES = 4 << 20
-#: Seconds between looks at a table with a folder for versions and none in it; 0 ends them.
+#: Seconds between attempts to open a table whose folder of versions is still empty; 0 marks the last attempt.
 _PAUSES = (0.01, 0.05, 0.2, 0.0)
-#: Attempts of an append among concurrent writers: each is twenty of Lance's.
+#: Attempts of an append among concurrent writers. In each of them, Lance tries twenty times.
 _TRIES = 30
 _LONGEST_PAUSE_SECONDS = 0.5
 
@@ -160,17 +160,18 @@ _log = structlog.get_logger(__name__)
 
 
 class AppendLog:
-    """A table of one schema that rows are appended to. Not safe for threads; several processes may append at once.
+    """A table of one schema that rows are appended to. Not thread-safe; several processes may append concurrently.
 
-    If the storage cannot be used, or the table not be read, calls raise what `storage_failed` gives.
+    If the storage cannot be used or the table cannot be read, calls raise the error that `storage_failed` returns.
 
     Args:
         uri: The table.
         schema: Its columns.
         called: Its name in messages; empty: the uri.
         compact_after: Compact the table after this many appends; 0: only the caller compacts.
-        repairs: Whether to move damaged parts aside, and report that in the log.
-        ordered: Whether rows of a new table keep their `position` through compaction and repair.
+        repairs: Whether to move damaged parts aside and write a log line about each.
+        ordered: Whether the rows of a table that this object creates keep their `position` through compaction and
+            repair.
     """
 
     def __init__(
@@ -236,7 +237,7 @@ class AppendLog:
         """Append to an open version. Return None if that failed, or if a table on a local disk has a later version.
 
         Raises:
-            LemanError: What `storage_failed` gives if the store does not answer: a second try would fail, too.
+            LemanError: What `storage_failed` gives, if the store does not answer. Another attempt would fail, too.
         """
         if base is None:
             return None
@@ -264,16 +265,16 @@ class AppendLog:
                 met = _met_others(error)
                 if not tries_left or (not met and (looked or not self._repairs)):
                     raise storage_failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
-            if not looked:  # the latest version may be damaged, and is replaced then
+            if not looked:  # the latest version may be damaged; `_look` then moves it aside
                 looked = True
                 self._look()
             if met:
                 time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
 
     def remove(self, where: str) -> Snapshot | None:
-        """Delete rows in one version and return it; None: there were none. The order of the rest stays.
+        """Delete rows and return the new version; None if no row matches. The other rows keep their order.
 
-        The next compaction removes the rows from the files. It waits for concurrent writers.
+        The call waits for concurrent writers. The files contain the deleted rows until the next compaction.
 
         Raises:
             LemanError: What `storage_failed` gives.
@@ -296,14 +297,14 @@ class AppendLog:
         raise AssertionError("the loop returns or raises")
 
     def _look(self) -> None:
-        """Check that the table can be opened. With `repairs`, damaged latest versions are moved aside first."""
+        """Check that the table can be opened. With `repairs`, first move damaged latest versions aside."""
         try:
             self._open_raw()
         except (OSError, ValueError) as error:
             raise table_error(self._uri, error) from error
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
-        """Return rows in the order of their appends (`position`); none if nothing was appended yet."""
+        """Return rows in the order in which they were appended (`position`); none before the first append."""
         dataset = self._open()
         if dataset is None:
             return []
@@ -316,10 +317,10 @@ class AppendLog:
         return [{name: row[name] for name in names} for row in sorted(rows, key=position)]
 
     def snapshot(self, version: int = 0) -> Snapshot | None:
-        """Return the rows of a version (0: the latest).
+        """Return a snapshot of a version (0: the latest), from which its rows can be read.
 
         Returns:
-            None if nothing was appended yet, or the version was cleaned up.
+            None if nothing was appended yet, or if the version was cleaned up.
         """
         if not version:
             dataset = self._open()
@@ -336,10 +337,10 @@ class AppendLog:
     def salvage(
         self, snapshot: Snapshot, fragment_id: int, why: LemanError, usable: Callable[[dict[str, object]], bool]
     ) -> list[dict[str, object]]:
-        """Return the `usable` rows of a fragment that also has damaged rows, or that cannot be read as a whole.
+        """Return the readable and `usable` rows of a fragment that has damaged rows or cannot be read as a whole.
 
-        With `repairs`, these rows, each at its old `position`, replace the fragment. If the fragment is not certainly
-        damaged, the error is raised.
+        With `repairs`, these rows replace the fragment, each at its old `position`. If the fragment may be intact,
+        because the storage cannot be used, raise that error instead.
         """
         files = snapshot.files(fragment_id)
         with readable(self._called, self._uri):
@@ -347,7 +348,7 @@ class AppendLog:
                 check_file_whole(self._uri, path)
         rows = [row for row in snapshot.readable(fragment_id) if usable(row)]
         if self._repairs:
-            with contextlib.suppress(OSError, LemanError):  # the next reader repeats it
+            with contextlib.suppress(OSError, LemanError):  # the next reader repeats the repair
                 if rows:
                     self._write(saved(snapshot, rows, self._schema))
                 snapshot.without(fragment_id)
@@ -360,10 +361,10 @@ class AppendLog:
         """Replace each damaged fragment by its readable rows, and move the damaged files aside, as `salvage` does.
 
         Returns:
-            Whether a fragment was damaged. The latest version is then a new one.
+            Whether a fragment was damaged. If so, the table has a new latest version.
 
         Raises:
-            LemanError: What `storage_failed` gives if it is not certain that a fragment is damaged.
+            LemanError: What `storage_failed` gives, if a fragment cannot be read and may still be intact.
         """
         damaged = False
         for fragment_id in snapshot.fragments.values():
@@ -375,7 +376,7 @@ class AppendLog:
         return damaged
 
     def compact(self) -> None:
-        """Merge small files. If another writer commits at the same time, give up."""
+        """Merge small files, and remove versions older than an hour. If another writer commits meanwhile, give up."""
         dataset = self._open()
         if dataset is None:
             return
@@ -384,10 +385,10 @@ class AppendLog:
             dataset.cleanup_old_versions(older_than=_KEEP)
 
     def tidy(self) -> tuple[Snapshot, Snapshot] | None:
-        """Compact like `compact` without fragments that are full and whole. Earlier versions stay.
+        """Merge small files, but leave full fragments without deleted rows unchanged. Earlier versions stay.
 
         Returns:
-            The versions before and after; None: nothing was done.
+            The versions before and after; None if there is no table to compact.
         """
         before = self.snapshot()
         if before is None:
@@ -402,10 +403,10 @@ class AppendLog:
         return None if after is None else (before, after)
 
     def _drop_row_versions(self) -> None:
-        """Remove the versions in which each row was created and changed from the manifest.
+        """Remove from the manifest the numbers of the versions in which each row was created and last changed.
 
-        Concurrent writers have precedence.
-        Lance keeps that for stable row ids, at ten bytes of every later manifest for each row. Leman does not read it.
+        Lance stores them for tables with stable row ids: ten bytes for each row, in every later manifest. Leman does
+        not read them. If another writer commits at the same time, the manifest stays as it is.
         """
         dataset = self._open_some()
         known = (fragment.metadata for fragment in dataset.get_fragments())
@@ -424,7 +425,7 @@ class AppendLog:
         return open_latest(self._uri, cache_bytes=_CACHE_BYTES)
 
     def forget_past(self) -> None:
-        """Remove unneeded versions that are older than a minute. Other writers may continue meanwhile."""
+        """Remove all versions older than a minute but the latest. Other writers may continue meanwhile."""
         with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
             self._open_some().cleanup_old_versions(older_than=_KEEP_LITTLE)
 
@@ -441,7 +442,7 @@ class AppendLog:
             return self._open_raw()
 
     def _open_raw(self) -> lance.LanceDataset | None:
-        """Open the latest version of the table. Raises what Lance raises."""
+        """Open the latest version of the table, and let Lance's errors pass."""
         for pause in _PAUSES:
             try:
                 return self._open_latest()
@@ -452,14 +453,14 @@ class AppendLog:
                 found = manifest_versions(self._uri)
                 if found:
                     with contextlib.suppress(ValueError, OSError):
-                        return self._open_latest()  # created after the first look
+                        return self._open_latest()  # the table was created after the first attempt
                 if self._repairs:
                     return self._open_before_damage(error) if found else None
                 if not found and not had_versions(self._uri):
                     return None
                 if found or not pause:
                     raise
-            time.sleep(pause)  # being created: the folder of versions comes before the first version
+            time.sleep(pause)  # the table is being created: its folder of versions comes before its first version
         raise AssertionError("the last try returns or raises")
 
     def _open_latest(self) -> lance.LanceDataset:
@@ -467,13 +468,13 @@ class AppendLog:
             return self._checked(open_checked(self._uri, cache_bytes=_CACHE_BYTES))
 
     def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
-        """Open the latest readable version, and move later, damaged manifests aside.
+        """Open the latest readable version, and move the damaged manifests of later versions aside.
 
         Returns:
-            None if there is none: then the whole table is set aside.
+            None if no version is readable. The whole table is then moved aside.
 
         Raises:
-            OSError: The store does not answer, so nothing is known of the versions. Other errors of Lance pass, too.
+            OSError: The store does not answer, so the versions may be intact. Other errors of Lance also pass.
         """
         if store_failed(why):
             raise why
@@ -497,10 +498,12 @@ class AppendLog:
         return None
 
     def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
-        """Return the dataset, unless its manifest consists of zeros, which opens as a table without columns.
+        """Return the dataset, after a check that it has the log's columns.
+
+        Lance opens a manifest of zeros, as a crash of the machine may leave, as a table without columns.
 
         Raises:
-            ValueError: It is one.
+            ValueError: A column is missing.
             UnknownFormat: FORMAT_TOO_NEW.
         """
         stated = (dataset.schema.metadata or {}).get(_FORMAT.encode())
@@ -516,6 +519,6 @@ class AppendLog:
 
 
 def _met_others(error: Exception) -> bool:
-    """Return whether an append failed because of other writers rather than the store."""
+    """Return whether an append failed because other writers committed first, rather than because of the store."""
     text = str(error).lower()
     return isinstance(error, CommitConflictError) or "concurrent" in text or "conflict" in text

@@ -1,7 +1,7 @@
 """The transactions that made a table's versions, read from Lance's protobuf, and Leman's properties in them.
 
-Lance's own call is not used: it raises TypeError for a compaction of a table with an index, and does not name an
-operation for which it has no Python class.
+Leman does not use Lance's own call: it raises TypeError for a compaction of a table with an index, and does not return
+the name of an operation that has no Python class.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from leman_core.storage.manifest import Kind as _Kind
 from leman_core.storage.opening import open_latest
 
 _ABSENT = (FileNotFoundError, NotADirectoryError)
-#: Bytes of a manifest's file to read at once: all of it, except for tables of many fragments.
+#: Bytes to read from the end of a manifest's file at once. Only the files of tables with many fragments are larger.
 _TAIL = 1 << 16
 
 
 class Kind(StrEnum):
     """The operation of a transaction, in Lance's words.
 
-    UNKNOWN: an operation that is newer than this list, one that this reader understands only in part, or one that is no
-    longer stored.
+    UNKNOWN stands for an operation that is not in this list, an operation with fields that this reader does not know,
+    and a transaction that is no longer stored.
     """
 
     APPEND = "Append"
@@ -73,14 +73,14 @@ HOUSEKEEPING = frozenset(
         Kind.APPEND_FRAGMENT_REUSE,
     }
 )
-#: A property of Leman's transactions: the operation, if Lance's word does not name it.
+#: A property of Leman's transactions: the operation, where it is not the one that Lance states.
 OPERATION = "leman.operation"
-#: Files of several columns replaced others, like a DataReplacement of each column. Lance calls it an Update.
+#: A commit that replaced the files of several columns, like a DataReplacement of each column. Lance states an Update.
 REPLACE_COLUMNS = "ReplaceColumns"
 #: Operations by number in Lance's transaction.proto.
 _NUMBERS = dict(zip(range(100, 117), (kind for kind in Kind if kind is not Kind.UNKNOWN), strict=True))
 _FRAGMENTS = (1, _Kind.TYPE_MESSAGE, "DataFragment")
-#: The parts that are read of those operations that are decoded.
+#: The protobuf fields that this module reads.
 _LAYOUT: Layout = {
     **FRAGMENTS,
     "DataFragment": [*FRAGMENTS["DataFragment"], ("inline_row_ids", 5, _Kind.TYPE_BYTES, "")],
@@ -113,7 +113,8 @@ _LAYOUT: Layout = {
         ("properties", 4, _Kind.TYPE_MESSAGE, "Property"),
         *((kind.name.lower(), number, _Kind.TYPE_BYTES, "") for number, kind in _NUMBERS.items()),
     ],
-    # where a version's transaction lies: a file, or places in the manifest's own file, of this Lance and of older ones
+    # where a version's transaction is: a file, or a position in the manifest's own file (`older_section`: written by
+    # older releases of Lance)
     "Manifest": [
         ("transaction_file", 12, _Kind.TYPE_STRING, ""),
         ("older_section", 21, _Kind.TYPE_UINT64, ""),
@@ -137,14 +138,14 @@ class Transaction:
 
     version: int
     kind: Kind
-    #: Known for an unknown operation, too, if it is stored.
+    #: The stored properties. They are known even if the operation is UNKNOWN, unless the transaction is not stored.
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: Has the fields of `_LAYOUT`; None for kinds that are not decoded.
+    #: The operation's message with the fields of `_LAYOUT`; None for kinds that have no entry there.
     operation: Any = field(default=None, repr=False)
 
 
 class Transactions:
-    """A reader of one table's transactions, without Lance. One thread at a time may call it."""
+    """A reader of one table's transactions that does not use Lance. Not thread-safe."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -163,7 +164,7 @@ class Transactions:
                 return Transaction(version, Kind.UNKNOWN)
 
     def read_or_tell(self, version: int) -> Transaction:
-        """Return what `read` does.
+        """Return what `read` does, but raise errors of the storage as LemanError.
 
         Raises:
             VersionGone: The version's manifest was cleaned up.
@@ -173,9 +174,9 @@ class Transactions:
             return self.read(version)
 
     def _beside(self, version: int, file: BinaryIO) -> Transaction | None:
-        """Return the transaction in the manifest's own file, right before the manifest.
+        """Return the transaction that precedes the manifest in the manifest's own file; None if there is none.
 
-        Lance writes it there, so that the rest of a large manifest file need not be read.
+        Lance writes it there, so usually the end of a large manifest file is all that must be read.
         """
         begin = max(0, file.seek(0, os.SEEK_END) - _TAIL)
         file.seek(begin)
@@ -187,7 +188,7 @@ class Transactions:
         return _decoded(version, manifest.last_block(content[:position]), "")
 
     def _named(self, version: int, file: BinaryIO) -> Transaction:
-        """Return the transaction at the place that the manifest names, if it is that of this version."""
+        """Return the transaction at the file or position that the manifest states; UNKNOWN if there is none."""
         file.seek(0)
         content = file.read()
         where = _message("Manifest").FromString(manifest.message_in(content))
@@ -228,7 +229,7 @@ class Transactions:
 
 
 def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
-    """Return the fragments that a transaction names."""
+    """Convert the fragments in a transaction's message."""
     columns = manifest.FieldIds()
     return tuple(
         Fragment(
@@ -243,7 +244,7 @@ def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
 
 
 def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
-    """Return a transaction; None if the bytes are not a transaction, or have another name than the manifest says."""
+    """Decode a transaction. Return None if the bytes are not one, or not the one whose file name the manifest has."""
     try:
         transaction = _message("Transaction").FromString(stored)
     except DecodeError:
@@ -267,7 +268,7 @@ def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
 
 
 def _replacements(update: Any) -> Any:
-    """Return the data replacements to which an update of several columns is equivalent."""
+    """Convert an update of several columns to the equivalent message of data replacements."""
     written, ids = set(update.fields_modified), manifest.FieldIds()
     found = _message("DataReplacement")()
     for fragment in update.updated_fragments:
@@ -294,7 +295,7 @@ COMMITTED_FRAGMENTS = "leman.fragments"
 ROWS = "leman.rows"
 MERGED = "leman.merged"
 BODY = "leman.body"
-#: Versions that one call reads: a transaction takes 0.2 ms, a large one more.
+#: The most versions that one call reads. Reading a transaction takes 0.2 ms, and longer if it is large.
 SCAN_LIMIT = 1000
 
 
@@ -306,13 +307,13 @@ class CommitRecord:
     request_ids: tuple[str, ...]
     job_ids: tuple[str, ...]
     operation: str
-    #: Fragment id → names of files, if the commit only replaced files of fragments.
+    #: Fragment id → names of its new files, if the commit only replaced files of fragments.
     files: Mapping[int, Sequence[str]] = field(repr=False)
-    #: How many fragments got a file, or were added.
+    #: The number of fragments that got a file or were added.
     fragments: int = 0
-    #: How many rows a commit of rows added, removed or changed.
+    #: The number of rows that were added, removed or changed, if the commit changed rows.
     rows: int = 0
-    #: How many rows a merge inserted, updated and deleted.
+    #: The numbers of rows that were inserted, updated and deleted, if the commit was a merge.
     merged: tuple[int, ...] = ()
     #: Distinguishes its request from another one with the same id; empty: unknown.
     body: str = ""
@@ -343,7 +344,7 @@ def row_properties(
 
 
 class CommitHistory:
-    """The transactions of one table. Versions never change, so it caches what it read."""
+    """A cache of one table's commit records. The record of a version never changes."""
 
     def __init__(self) -> None:
         self._read: OrderedDict[int, CommitRecord | None] = OrderedDict()
@@ -351,7 +352,7 @@ class CommitHistory:
     def records(self, dataset: lance.LanceDataset, newest: int, after: int, limit: int) -> Iterator[CommitRecord]:
         """Yield records of versions in (after, newest], newest first.
 
-        It reads at most `limit` versions, and ends at the first version that was cleaned up.
+        Read at most `limit` versions, and end at the first version that was cleaned up.
         """
         transactions = Transactions(dataset.uri)
         for version in range(newest, max(after, newest - limit, 0), -1):
@@ -367,9 +368,9 @@ class CommitHistory:
 
 
 def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | None:
-    """Return the newest commit that a request took part in.
+    """Return the newest commit that contains a request's change; None if there is none among the searched versions.
 
-    It searches the last SCAN_LIMIT versions, and those after `after`.
+    Search the last SCAN_LIMIT versions, but none up to `after`.
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
@@ -382,8 +383,8 @@ def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | Non
 def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], int]:
     """Return at most `size` records of versions below `before` (0: of all), newest first, and the next `before`.
 
-    The next `before` is 0 at the end of the history. Otherwise call again with it, even if no record was found: one
-    call reads at most SCAN_LIMIT versions.
+    If the next `before` is 0, the history ends there. Otherwise call again with it, even if this call returned no
+    record: one call reads at most SCAN_LIMIT versions.
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
@@ -454,7 +455,7 @@ def _open(uri: str) -> lance.LanceDataset:
 
 
 def _strings(stored: Any) -> tuple[str, ...]:
-    """Return a property that is a list of strings. Anyone can write properties: anything else counts as absent."""
+    """Return a property that is a list of strings, or nothing for any other content, as anyone can write properties."""
     try:
         values = json.loads(stored or "[]")
     except ValueError:

@@ -1,9 +1,10 @@
 """The files in a view's folder `_refresh`: evictions, failed rows, and records of source versions. They never change.
 
-Evictions are the rows that leave the view: a refresh writes the list, and the commit reads it. The names of the list of
-failed rows and of the source record contain their digests, and the view's metadata has these names. A source record has
-the fragments of a source version with their files, deleted rows and row ids, so that a refresh can compare with that
-version even after it was cleaned up (decision 18).
+Evictions are the rows that leave the view: a refresh writes a file that lists them, and the commit reads it. Another
+file lists the failed rows. A source record describes the fragments of a source version: their files, deleted rows and
+row ids. With it, a refresh can compare the source with that version even after the version was cleaned up (decision
+18). The view's metadata has the names of its list of failed rows and of its source record. Each of these two names
+contains the digest of the file's content.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from leman_core.storage.manifest import (
 from leman_core.storage.opening import open_version
 from leman_core.storage.source_rows import NO_ROWS, RowFacts
 
-#: The folder in a view's folder.
+#: The name of the folder of side files, in the view's folder.
 REFRESH_FOLDER = "_refresh"
 
 
@@ -60,7 +61,7 @@ _EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", 
 
 
 def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
-    """Store the addresses of the view's rows to evict, and return the file's name and digest."""
+    """Store the addresses of the rows to evict from the view. Return the name of the file and its digest."""
     table = pa.table([pa.array(fragments_of(addresses)), pa.array(offsets_of(addresses))], schema=_EVICTIONS)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, _EVICTIONS) as writer:
@@ -89,19 +90,19 @@ def read_evictions(uri: str, name: str, digest: str) -> Ids:
 
 
 def remove_evictions(uri: str, name: str) -> None:
-    """Delete the file once it is committed. If that fails, garbage collection deletes it."""
+    """Delete a file of evictions after their commit. If that fails, garbage collection deletes the file."""
     with contextlib.suppress(LemanError):
         side_files(uri).delete(name)
 
 
-#: One column and one job: (column, job id).
+#: The key of a group of failed rows: (column, job id).
 _Group = tuple[str, str]
 _FAILED_ROWS_SCHEMA = pa.schema([("column", pa.string()), ("job_id", pa.string()), ("source_row_id", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FailedRows:
-    """Failed rows of a view: sorted source row ids by function column and job, the oldest job first."""
+    """Failed rows of a view: for each function column and job, the sorted source row ids. The oldest job is first."""
 
     groups: Mapping[_Group, Ids]
 
@@ -110,7 +111,7 @@ class FailedRows:
         return np.sort(np.concatenate([NO_IDS, *(ids for (name, _), ids in self.groups.items() if name == column)]))
 
     def without(self, ids: Ids, columns: Collection[str]) -> FailedRows:
-        """Return the failed rows without these rows in these columns."""
+        """Return the failed rows, except those of `columns` that are in `ids`."""
         left = {
             (column, job): difference(own, ids) if column in columns else own
             for (column, job), own in self.groups.items()
@@ -118,7 +119,7 @@ class FailedRows:
         return FailedRows({group: own for group, own in left.items() if len(own)})
 
     def plus(self, job_id: str, failed: Mapping[str, Ids]) -> FailedRows:
-        """Return the failed rows with those of a later job."""
+        """Return the failed rows and those of a later job (`failed`: ids by column)."""
         found = dict(self.groups)
         for column, ids in failed.items():
             if len(ids):
@@ -140,7 +141,7 @@ def read_failed_rows(view: str, note: FailedNote) -> FailedRows | None:
     """Return the failed rows that a view's metadata names; None if the file is missing or damaged.
 
     Raises:
-        LemanError: It cannot be read now.
+        LemanError: The storage cannot be read now.
     """
     if not note.file:
         return NONE_FAILED
@@ -154,7 +155,7 @@ def read_failed_rows(view: str, note: FailedNote) -> FailedRows | None:
 
 
 def lost_failed_rows(name: str, note: FailedNote, what: str = "is damaged or gone") -> str:
-    """Return a text that says what an unusable list of failed rows means for the view.
+    """Return a text for users about an unusable list of failed rows and its consequence for the view.
 
     Args:
         name: The view.
@@ -217,27 +218,27 @@ _SOURCE_RECORD_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows of one fragment of the source, as a record stores them."""
+    """The rows of one fragment of the source, in the form in which a source record stores them."""
 
     #: The row ids, in the manifest's form or packed.
     ids: bytes
-    #: One bit for each row, set if it is deleted; empty: none is.
+    #: One bit for each row, set if the row is deleted; empty if no row is.
     deleted: bytes
 
     @classmethod
     def of_manifest(cls, fragment: Fragment, inline: bytes, deleted: Ids) -> StoredRows:
-        """Store the rows of a fragment whose row ids are in the manifest; `deleted`: offsets of deleted rows."""
+        """Return the rows of a fragment whose row ids are in the manifest. `deleted`: the offsets of deleted rows."""
         mask = np.zeros(fragment.physical_rows, np.bool_)
         mask[deleted] = True
         return cls(_INLINE + inline, _bits(mask))
 
     @classmethod
     def of_ids(cls, inline: bytes, ids: pa.Array) -> StoredRows:
-        """Store the rows of a fragment by their row ids, NULL in deleted rows.
+        """Return the rows of a fragment whose row ids were read by a scan.
 
         Args:
-            inline: Row ids in the form of the manifest; empty: it does not have them.
-            ids: The row ids.
+            inline: Row ids in the manifest's form; empty if the manifest does not contain them.
+            ids: The row ids, NULL for deleted rows.
         """
         return cls(_INLINE + inline if inline else _packed(ids), _bits(ids.is_null().to_numpy(zero_copy_only=False)))
 
@@ -245,7 +246,8 @@ class StoredRows:
 class SourceRecord:
     """A view's record of a source version.
 
-    `snapshot` names only files that the view reads. Its `incarnation` is the `TableSnapshot.identity` of the version.
+    `snapshot` lists only files with columns that the view reads, and the first file of each fragment. Its `incarnation`
+    is the `TableSnapshot.identity` of the source version.
     """
 
     def __init__(self, snapshot: TableSnapshot, rows: Mapping[int, StoredRows]) -> None:
@@ -276,7 +278,7 @@ class SourceRecord:
         return sum(self._fragments[i].live_rows for i in fragments if i in self._fragments)
 
     def stored(self, fragment: Fragment) -> StoredRows | None:
-        """Return the stored rows of a fragment that has not changed."""
+        """Return the stored rows of a fragment; None if the fragment has changed since in more than its files."""
         known = self._fragments.get(fragment.fragment_id)
         same = known is not None and known._replace(files=()) == fragment._replace(files=())
         return self._rows.get(fragment.fragment_id) if same else None
@@ -289,7 +291,7 @@ class SourceRecord:
         return ids[wanted], addresses_of(fragment_id, np.flatnonzero(wanted))
 
     def _mask(self, fragment_id: int) -> Mask:
-        """Return for each row of a fragment whether it is deleted."""
+        """Return a mask of the deleted rows of a fragment."""
         stored, rows = self._rows[fragment_id].deleted, self._fragments[fragment_id].physical_rows
         if not stored:
             return np.zeros(rows, np.bool_)
@@ -297,17 +299,18 @@ class SourceRecord:
 
 
 def encode_source_record(snapshot: TableSnapshot, wanted: frozenset[int], rows: Sequence[StoredRows]) -> bytes:
-    """Return the content of a record.
+    """Return the content of a source record's file.
 
     Args:
         snapshot: The source version.
-        wanted: Ids of the fields that the view reads. Files without any of them are left out.
+        wanted: Ids of the fields that the view reads. Files without such a field are left out, except for the first
+            file of a fragment.
         rows: The rows of each fragment.
     """
     layouts: dict[tuple[int, ...], int] = {}
     files, holding = [], []
     for fragment in snapshot.fragments:
-        # always keep the first file: it distinguishes a fragment with other columns from another fragment
+        # always keep the first file: it identifies the fragment even if the view reads none of its columns
         kept = [f for at, f in enumerate(fragment.files) if not at or not wanted.isdisjoint(f.field_ids)]
         files.append([f.path for f in kept])
         holding.append([layouts.setdefault(f.field_ids, len(layouts)) for f in kept])
@@ -331,7 +334,7 @@ def encode_source_record(snapshot: TableSnapshot, wanted: frozenset[int], rows: 
 
 
 def decode_source_record(source: str, content: bytes) -> SourceRecord:
-    """Return the record that `encode_source_record` made of a source at `source`."""
+    """Decode what `encode_source_record` returned for a version of the table at `source`."""
     table = pa.ipc.open_stream(content).read_all()
     header = json.loads((table.schema.metadata or {})[_HEADER])
     check_format(
@@ -364,7 +367,7 @@ def _bits(deleted: Mask) -> bytes:
 
 
 def _packed(ids: pa.Array) -> bytes:
-    """Return row ids that the manifest does not contain, in packed form. The ids of deleted rows are arbitrary."""
+    """Pack row ids that the manifest does not contain. Deleted rows get arbitrary ids."""
     numbers = ids.fill_null(0).to_numpy().astype("<i8")
     return _PLAIN + zlib.compress(np.diff(numbers, prepend=0).tobytes(), 1)
 
@@ -401,17 +404,17 @@ def write_source_record(
 
     Args:
         view: The view.
-        query: What the view reads.
+        query: The view's query, which determines the columns to record.
         source: The source.
-        version: Its version.
-        before: The name of an earlier record. For unchanged fragments, its rows are reused.
-        opened: The source version, if it is open.
+        version: The source version to record.
+        before: The name of an earlier record. The rows of unchanged fragments are copied from that record.
+        opened: The source version as a dataset, if the caller has it open.
 
     Returns:
-        The name; empty if the source has no stable row ids: the view then stays at its version.
+        The name; empty if the source has no stable row ids, so that no record is possible.
 
     Raises:
-        LemanError: The source cannot be read, or the record not be stored.
+        LemanError: The source cannot be read, or the record cannot be stored.
     """
     with using_storage(view), collector_paused():
         dataset = open_version(source, version) if opened is None else opened
@@ -429,10 +432,10 @@ def write_source_record(
 
 
 def read_source_record(view: str, name: str, source: str) -> SourceRecord | None:
-    """Return a record of a view; None if it is missing or damaged.
+    """Return a source record of a view; None if the file is missing or damaged.
 
     Raises:
-        LemanError: It cannot be read now.
+        LemanError: The storage cannot be read now.
     """
     content = side_files(view).read(name) if name else None
     if content is None or not is_whole_source_record(name, content):
@@ -441,15 +444,15 @@ def read_source_record(view: str, name: str, source: str) -> SourceRecord | None
 
 
 def is_whole_source_record(name: str, content: bytes) -> bool:
-    """Return whether a record is unchanged, by the digest in its name."""
+    """Return whether the content of a record's file matches the digest in its name."""
     return name.endswith(f"-{xxhash.xxh3_128(content).hexdigest()}.arrow")
 
 
 def read_or_rebuild_source_record(view: str, name: str, source: str, version: int) -> SourceRecord:
-    """Return the record of a source version that was cleaned up.
+    """Return a view's record of a source version that was cleaned up.
 
     Raises:
-        NotFound: SOURCE_VERSION_NOT_FOUND if there is none.
+        NotFound: SOURCE_VERSION_NOT_FOUND if the view has no usable record.
     """
     found = read_source_record(view, name, source)
     if found is None:

@@ -1,8 +1,8 @@
-"""Read and write files and objects as a whole: a reader never sees part of one, even if the writer is killed.
+"""Write files and objects so that a reader never sees an incomplete one, even if the writer is killed; read small ones.
 
 On a local disk, a file is first written under a temporary name that garbage collection knows (`UNFINISHED_NAME`). An
-object in a store always appears as a whole. Where a conditional put or an ETag is needed, single objects are read and
-written with obstore, because neither Lance nor pyarrow offers them. An object with the same ETag is unchanged.
+object in a store always appears as a whole. Conditional puts and ETags need obstore, because neither Lance nor pyarrow
+offers them. While an object's ETag stays the same, its content is unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def put_whole_file(filesystem: pafs.FileSystem, path: str, content: bytes) -> No
 
 
 def create_whole_file(path: str, content: bytes) -> bool:
-    """Write a file on a local disk unless it exists. Return whether this call created it.
+    """Write a file on a local disk unless the path exists already. Return whether this call created the file.
 
     Raises:
         OSError: The file cannot be written.
@@ -63,13 +63,13 @@ def create_whole_file(path: str, content: bytes) -> bool:
 
 
 class UnfinishedFile:
-    """A file that is written in pieces. It is invisible before `finish`, and gone after `discard`.
+    """A file that is written in pieces. It does not exist under its name before `finish`. `discard` deletes it.
 
-    In an object store, too, it has another name before `finish`: an abandoned stream may leave an object with the bytes
-    written so far.
+    It has a temporary name before `finish` in an object store, too, because an abandoned upload may leave an object
+    with the bytes written so far.
 
     Raises:
-        OSError: It cannot be written; so do all methods but `discard`.
+        OSError: The file cannot be written. All methods but `discard` raise it, too.
     """
 
     def __init__(self, filesystem: pafs.FileSystem, path: str) -> None:
@@ -104,14 +104,14 @@ def sweep_unfinished(folder: str, older_than: float = DAY) -> None:
     """Delete the unfinished files in a folder of a local disk that are older than this many seconds."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):  # its writer may finish it at this moment
+            with contextlib.suppress(OSError):  # the file's writer may rename it at this moment
                 if UNFINISHED_NAME.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > older_than:
                     Path(entry.path).unlink()
 
 
 @contextlib.contextmanager
 def unfinished_beside(path: str) -> Iterator[str]:
-    """Yield a temporary name in the folder of `path`. Delete the file of that name at the end, if it is still there."""
+    """Yield a temporary name in the folder of `path`. At the end of the block, delete the file of that name, if any."""
     unfinished = f"{path.rpartition('/')[0]}/.tmp{uuid.uuid4().hex}"
     try:
         yield unfinished
@@ -138,19 +138,19 @@ def _write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
 
 #: Larger objects are read in pieces.
 _MOST_BYTES = 32 << 20
-#: Folders whose connections are kept.
+#: The number of folders whose connections to the store stay open.
 _KEPT = 32
-#: Lance's text for a missing object.
+#: A part of Lance's error text for a missing object.
 _MISSING = "Not found:"
 
 
 def small_file(folder: str, name: str, size: int) -> bytes | None:
-    """Return the content of an object in one request; None for a file of a local disk, or a large one.
+    """Return the content of an object in one request; None for a large object, or a file on a local disk.
 
     Args:
         folder: The folder of the file.
         name: The name of the file.
-        size: Its expected size. One more byte is returned if the file is longer.
+        size: The expected size. If the object is longer, the result has one byte more than this.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -171,8 +171,8 @@ def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
     """Return the content of an object whose size is unknown.
 
     Returns:
-        None for a file on a local disk, for one of more than `most` bytes, and if Lance cannot read it. Read it in
-        another way then, which also raises the reason.
+        None for a file on a local disk, for an object of more than `most` bytes, and for an object that Lance cannot
+        read. Then read the file in another way, which raises the cause if there is one.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -190,7 +190,7 @@ def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
 def read_expected(folder: str, name: str, most: int) -> bytes:
     """Return the content of a file that most likely exists.
 
-    An object of at most `most` bytes takes one request; a missing one takes several.
+    This takes one request for an object of at most `most` bytes, and several for a larger or missing one.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -222,18 +222,18 @@ def _session(folder: str, _options: StoreOptions | None, _process: int) -> Lance
 
 _SCHEME = "s3://"
 _LIBRARY = "obstore"
-#: How long a request is retried if the store is busy or does not answer.
+#: Seconds for which obstore retries a request while the store is busy or does not answer.
 _RETRIED_SECONDS = 30
-#: How long a request is retried that Lance can make instead.
+#: The same for a request that Lance can make instead.
 _SPARING_SECONDS = 5
-#: How long Lance is used after a store did not answer such a request.
+#: Seconds for which Lance makes all such requests, after a store did not answer one from obstore.
 _LEFT_SECONDS = 600.0
 _DIGEST_CHUNK = 1 << 22
-#: Characters of an error in the log.
+#: The most characters of an error that are logged.
 _SAID = 500
 
 _log = structlog.get_logger(__name__)
-#: Folder → until when Lance is used, by time.monotonic().
+#: Folder → the end of the time in which Lance makes its requests, by time.monotonic().
 _left: dict[str, float] = {}
 
 
@@ -254,10 +254,10 @@ class ObjectEnd:
 
 
 def objects_are_supported(folder: str) -> bool:
-    """Return whether this process can create objects below a folder.
+    """Return whether this process can create objects below a folder with `create_object`.
 
-    It needs an S3 store, a key, and a region or endpoint. Other sources that Lance knows, such as profiles and machine
-    roles, are not used here.
+    This needs an S3 store, an access key, and a region or endpoint. Lance also finds credentials in profiles and
+    machine roles; this module does not.
     """
     if not folder.startswith(_SCHEME) or importlib.util.find_spec("obstore") is None:
         return False
@@ -270,16 +270,16 @@ def objects_are_supported(folder: str) -> bool:
 
 
 def store_answers(folder: str) -> bool:
-    """Return whether the store answers obstore, by a listing. Lance may still reach a store that does not.
+    """Return whether the store answers a listing by obstore.
 
-    Both find certificates and regions, but not by the same rules.
+    If not, Lance may still reach the store, because the two find certificates and regions by different rules.
     """
     obstore = _obstore()
     count_request(folder, _LIBRARY, writes=False)
     try:
         with panics_as_errors():  # obstore panics over unknown options
             next(iter(obstore.list(_opened(folder), chunk_size=1)), None)
-    except Exception as error:  # noqa: BLE001 - any error means doing without it
+    except Exception as error:  # noqa: BLE001 - any error means that obstore cannot be used
         _log.warning("obstore cannot reach this store: Lance is used", folder=folder, error=str(error)[:_SAID])
         return False
     return True
@@ -288,10 +288,11 @@ def store_answers(folder: str) -> bool:
 def create_object(folder: str, name: str, content: bytes) -> bool:
     """Put an object unless the name is taken. Return whether this call created it.
 
-    The result may be False although this call created it, if the first answer was lost and the request was repeated.
+    The result may be False although this call created the object: the store's first answer may have been lost, and the
+    repeated request then finds the name taken.
 
     Raises:
-        OSError: The store cannot be used. The object may be there.
+        OSError: The store cannot be used. The object may have been created nevertheless.
     """
     obstore = _obstore()
     count_request(folder, _LIBRARY, writes=True)
@@ -324,7 +325,7 @@ def put_object(folder: str, name: str, content: bytes) -> str | None:
     """Put an object in one request, replacing an existing one, and return its ETag.
 
     Returns:
-        None if this process cannot, or the store did not answer: use Lance instead.
+        None if obstore cannot be used, or if the store did not answer. Then use Lance instead.
     """
     with _sparing(folder) as store:
         if store is not None:
@@ -337,7 +338,7 @@ def tagged_digest(folder: str, name: str) -> tuple[Tagged, str] | None:
     """Read an object in one request. Return its size and ETag, and the xxh3-128 of its bytes as hex.
 
     Returns:
-        None if this process cannot, the object is missing, or the store did not answer: use Lance instead.
+        None if obstore cannot be used, the object is missing, or the store did not answer. Then use Lance instead.
     """
     with _sparing(folder) as store:
         if store is not None:
@@ -355,8 +356,8 @@ def read_object_end(folder: str, name: str, start: int, size_bytes: int) -> Obje
     """Return the bytes of an object from `start` on, in one request, if its size is `size_bytes`.
 
     Returns:
-        None if this process cannot, the object is missing or has another size, or the store did not answer: use Lance
-        instead.
+        None if obstore cannot be used, the object is missing or has another size, or the store did not answer. Then use
+        Lance instead.
     """
     with _sparing(folder) as store:
         if store is not None:
@@ -371,9 +372,9 @@ def read_object_end(folder: str, name: str, start: int, size_bytes: int) -> Obje
 
 @contextlib.contextmanager
 def _sparing(folder: str) -> Iterator[Any]:
-    """Yield a store, or None, for a request that Lance could make instead.
+    """Yield obstore's store for a request that Lance could make instead; None if obstore cannot be used.
 
-    If the store does not answer, the block ends without an error.
+    If the object is missing or the store does not answer, leave the block without an error.
     """
     if not objects_are_supported(folder) or _left.get(folder, 0.0) > time.monotonic():
         yield None
@@ -394,13 +395,13 @@ def _opened(folder: str, retried_seconds: int = _RETRIED_SECONDS) -> Any:
 
 
 def _obstore() -> Any:
-    # most processes need it never
+    # imported here because most processes never need it
     importlib.import_module("obstore.store")
     return importlib.import_module("obstore")
 
 
 def _environment_allows_http() -> bool:
-    """Read the variable as Lance does; obstore ignores it."""
+    """Return whether the environment allows plain HTTP, as Lance reads it. obstore ignores this variable."""
     return any(os.environ.get(name, "").lower() in ("true", "1") for name in ("AWS_ALLOW_HTTP", "ALLOW_HTTP"))
 
 
