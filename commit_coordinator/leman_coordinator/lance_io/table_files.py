@@ -106,7 +106,7 @@ class StagedFiles:
         if layout is None or not layout.fields or not set(layout.fields) <= set(output.field.field_ids):
             raise FailedPrecondition(
                 "TYPE_MISMATCH",
-                f"Type mismatch for column {output.name}: {name} does not hold the column that this table has",
+                f"Type mismatch for column {output.name}: the fields of {name} are not those of this column",
             )
         return layout
 

@@ -230,7 +230,7 @@ def _check_resources(udf: UdfDefinition) -> None:
 
 def _check_sql(udf: UdfDefinition) -> None:
     if udf.kind is not UdfKind.SQL or not udf.sql_expression or udf.bundle_sha256 or udf.entrypoint:
-        raise _bad(udf, "needs an expression where its kind is SQL, and only there", "sql_expression")
+        raise _bad(udf, "must have an expression if its kind is SQL, and none otherwise", "sql_expression")
     options = udf.stateful or udf.batch_size or udf.input_types or udf.blob or udf.resources != Resources()
     if options:
         raise _bad(udf, "is SQL: it has no state, batch size, input types or resources", "kind")
@@ -251,7 +251,7 @@ def bad_inputs(udf: UdfDefinition, named: Sequence[str]) -> InvalidArgument:
 
 def _check_remote(udf: UdfDefinition) -> None:
     if udf.kind is not UdfKind.REMOTE or udf.remote is None or udf.bundle_sha256 or udf.entrypoint:
-        raise _bad(udf, "says where it is served where its kind is remote, and only there", "remote_function")
+        raise _bad(udf, "must have a server address if its kind is remote, and none otherwise", "remote_function")
     if udf.stateful or udf.blob:
         raise _bad(udf, "is remote: whether it has a state is its server's business, and it gives no blobs", "kind")
     if len(udf.input_types) != len(udf.input_columns) or None in udf.input_types:

@@ -158,7 +158,7 @@ class Exchange:
         try:
             found = parse_qsl(self._query.decode("ascii"), keep_blank_values=True, errors="strict")
         except UnicodeDecodeError:
-            raise InvalidArgument("BAD_MESSAGE", "the query of the URL is not UTF-8, percent-encoded") from None
+            raise InvalidArgument("BAD_MESSAGE", "the URL's query string is not percent-encoded UTF-8") from None
         query = dict(found)
         for name in query:
             if name not in allowed:

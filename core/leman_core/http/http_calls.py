@@ -390,8 +390,8 @@ def _check_size(given: Mapping[str, str]) -> None:
     sizes = {name: len(name) + len(value) + _EACH_BYTES for name, value in given.items()}
     if sum(sizes.values()) > _METADATA_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
-        whole = f"{sum(sizes.values())} bytes together, more than {_METADATA_BYTES}"
-        raise _bad_header(largest, f"is too long: all headers of this call have {whole}")
+        whole = f"{sum(sizes.values())} bytes in total, more than {_METADATA_BYTES}"
+        raise _bad_header(largest, f"is too long: the headers of this call have {whole}")
 
 
 def _is_sendable(value: str) -> bool:

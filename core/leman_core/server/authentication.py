@@ -84,7 +84,8 @@ class Certificates:
                 known = ", ".join(f"{kind}:" for kind in _PROPERTIES)
                 raise InvalidArgument(
                     "BAD_SETTING",
-                    f"LEMAN_SERVER__TLS_CLIENT_ROLES: '{name}' is not a name in a certificate: begin it with {known}",
+                    f"LEMAN_SERVER__TLS_CLIENT_ROLES: '{name}' is not a certificate name with its kind: write one of "
+                    f"{known}, followed by the name",
                 )
             self._roles[_PROPERTIES[kind], value] = tuple(given)
 

@@ -417,8 +417,8 @@ class _Resolution:
             return table
         raise InvalidArgument(
             "BAD_TABLE_NAME",
-            f"'{excerpt(table)}' is a link to a table of another database, which has its functions and jobs, so it can "
-            "only be read: name that table by its own database and name",
+            f"'{excerpt(table)}' is a link to a table of another database, and is read-only here. To change it or "
+            "run jobs on it, use the table's own database and name",
         )
 
 

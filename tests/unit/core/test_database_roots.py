@@ -426,7 +426,7 @@ def test_a_table_of_another_database_is_only_read_through_a_link(aliased):
     read = tables_pb2.ReadRowsRequest(table=ref)
     canonicalize(read, reads=True)
     assert read.table.table == "far"
-    with pytest.raises(InvalidArgument, match=r"'far' is a link .* by its own database and name") as caught:
+    with pytest.raises(InvalidArgument, match=r"'far' is a link .* use the table's own database and name") as caught:
         canonicalize(jobs_pb2.CreateJobRequest(backfill={"table": ref}))
     assert (caught.value.reason, caught.value.field) == ("BAD_TABLE_NAME", "backfill.table.table")
     assert "other" not in caught.value.message.replace("another", "")

@@ -180,9 +180,9 @@ def test_a_definition_travels_and_is_stored(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sql_expression": ""}, "needs an expression"),
-        ({"kind": UdfKind.SCALAR}, "needs an expression"),
-        ({"entrypoint": "a:b"}, "needs an expression"),
+        ({"sql_expression": ""}, "must have an expression"),
+        ({"kind": UdfKind.SCALAR}, "must have an expression"),
+        ({"entrypoint": "a:b"}, "must have an expression"),
         ({"batch_size": 5}, "no state, batch size"),
         ({"stateful": True}, "no state, batch size"),
         ({"error_policy": ErrorPolicy((ErrorRule(ErrorAction.SKIP, message_pattern="("),))}, "valid regular"),
