@@ -19,7 +19,7 @@ from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 _log = structlog.get_logger(__name__)
 
 _PATIENCE_SECONDS = 120.0
-#: How long calls are retried for a caller that waits. The caller can retry afterwards.
+#: Seconds for which calls are retried while a caller waits. The caller can retry afterwards.
 _CALLERS_PATIENCE_SECONDS = 60.0
 _CALLER_WAITS: ContextVar[bool] = ContextVar("caller_waits", default=False)
 
@@ -32,8 +32,8 @@ async def retry_unavailable(
 ) -> _Result:
     """Make a call, and retry for two minutes while the service is unreachable or overloaded.
 
-    A call with an unknown outcome is retried too; one whose message is too large is not. Inside `within_call_deadline`
-    retries end earlier.
+    A call with an unknown outcome is retried too. A call whose message is too large is not. Inside
+    `within_call_deadline`, retries end earlier.
     """
     waited_for = _CALLER_WAITS.get()
     async for attempt in tenacity.AsyncRetrying(
@@ -49,7 +49,7 @@ async def retry_unavailable(
 
 @contextlib.contextmanager
 def within_call_deadline() -> Iterator[None]:
-    """Limit `retry_unavailable` to one minute. Do not retry if the peer was never reached: its address may be wrong."""
+    """Limit `retry_unavailable` to one minute. Do not retry a peer that was never reached: its address may be wrong."""
     before = _CALLER_WAITS.set(True)
     try:
         yield
@@ -89,7 +89,7 @@ async def run_storage_work(
 class SharedRead(Generic[_Result]):
     """Share reads of some state among callers on one event loop: one read answers all calls made before it began.
 
-    A call during a read waits for the next read, because the current one may have missed what the caller asks about. At
+    A call during a read waits for the next read, because the state may have changed after the current read began. At
     most one read runs and one is pending, so no caller waits longer than two reads.
     """
 

@@ -35,7 +35,7 @@ from leman_executor.worker.worker_loop import WorkerState
 _MOST_FRAGMENTS = 10_000
 #: Maximum number of concurrent passes. Each takes a thread and a writer with buffers of some MB.
 _MOST_PASSES = 128
-#: Numbers of units. They make the units' ids different from those of the columns' own runs.
+#: The units are numbered from here, so that their ids differ from those of the columns' own runs.
 _numbers = itertools.count(1)
 
 
@@ -53,7 +53,7 @@ class SharedColumn:
 
     @property
     def is_simple(self) -> bool:
-        """Return whether the column can be shared: it computes all rows of its version, and any number may fail."""
+        """Return whether the column can be shared: it computes all rows of its version, however many fail."""
         header, plan = self.plan.header, self.plan
         others = header.where or header.failed_only or header.inputs_version or header.input_source
         bounded = header.udf.error_policy.errors_allowed(header.rows_total) is not None
@@ -110,7 +110,7 @@ class SharedReads:
         self._stop.set()
 
     async def run(self, seconds: float) -> None:
-        """Read fragments. After `seconds`, start no further ones."""
+        """Read fragments. After `seconds`, do not start to read any more."""
         until = time.monotonic() + seconds
         threads = self._workers * (self._most + 1)
         pool = ThreadPoolExecutor(threads, thread_name_prefix="shared")
@@ -155,7 +155,7 @@ class SharedReads:
             raise
         for column, outcome in zip(members, outcomes, strict=True):
             if isinstance(outcome, LemanError):
-                column.metrics.lost(unit_id)  # the column's own run meets and reports the same error
+                column.metrics.lost(unit_id)  # the column's own run raises and reports the same error
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:

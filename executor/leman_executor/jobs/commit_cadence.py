@@ -1,14 +1,14 @@
 """Decide when the finished files of a job are committed, and how many together. Pure: no I/O, no clock.
 
 Each commit rewrites the manifest of the table. That takes 2 ms plus about 6 µs for each fragment of the table, no
-matter how many fragments are committed. To spend at most a tenth of its time on manifests, a job waits after each
-commit for nine times the recent time of writing a manifest, but no file waits longer than `longest_seconds` for this
-reason.
+matter how many fragments are committed. A job may spend at most a tenth of its time on manifests. After each commit, it
+therefore waits nine times as long as writing a manifest recently took. No file waits longer than `longest_seconds` for
+this reason.
 
-Example: the manifest of a table of 100,000 fragments takes 0.6 s to write, so finished files are committed every 5.4 s;
-with a million fragments (6 s) every 54 s, and in a small table every second. A commit has at most 2,000 files, unless
-checking that many takes less time than the pause: with a million fragments and 1 ms to check a file, a commit takes up
-to 10,000.
+Example: in a table of 100,000 fragments, writing the manifest takes 0.6 s, so finished files are committed every 5.4 s.
+With a million fragments (6 s), they are committed every 54 s, and in a small table every second. A commit has at most
+2,000 files, or more if checking 2,000 files takes less time than the pause. With a million fragments and 1 ms to check
+a file, a commit has up to 10,000 files.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _SHARE = 0.1
 _LEAST_PAUSE_SECONDS = 1.0
 _MOST_FRAGMENTS = 2000
 _MOST_OF_LARGE_TABLES = 10_000
-#: Assumed sizes that keep a commit within one request: the request, each of its fragments, each input file of a
-#: fragment.
+#: Assumed sizes, with which a commit fits into one request: of the whole request, of each fragment in it, and of each
+#: input file of a fragment.
 _REQUEST_BYTES, _FRAGMENT_BYTES, _INPUT_BYTES = 4 << 20, 300, 60
 
 
@@ -51,8 +51,8 @@ class CommitCadence:
         """Adapt the cadence to the measured duration of a commit.
 
         Args:
-            fragments: Its number of fragments.
-            seconds: Its total duration.
+            fragments: The number of fragments in the commit.
+            seconds: The total duration of the commit.
             manifest_seconds: How long it took to write the manifest; 0 if none was written.
         """
         if manifest_seconds <= 0 or not fragments:
@@ -63,7 +63,7 @@ class CommitCadence:
 
     @property
     def pause_seconds(self) -> float:
-        """Return the least time between the end of a commit and the next one."""
+        """Return the minimum number of seconds between the end of one commit and the beginning of the next."""
         return max(_LEAST_PAUSE_SECONDS, min(self._between, self._longest))
 
     @property
@@ -76,7 +76,7 @@ class CommitCadence:
 
     @property
     def _between(self) -> float:
-        """Return the seconds that must pass between two manifests to keep their share of the time."""
+        """Return the seconds between two commits that keep the time for manifests within its share."""
         return self._manifest * (1 / _SHARE - 1)
 
     def due(self, ready: int, *, waited: float, since_last: float) -> int:
@@ -84,7 +84,7 @@ class CommitCadence:
 
         Args:
             ready: Number of finished files that are not committed yet.
-            waited: How long the first of them has waited.
+            waited: Seconds that the first of these files has waited.
             since_last: Seconds since the last commit ended.
         """
         if self._granularity:

@@ -26,8 +26,8 @@ from leman_executor.jobs.job_status import JobStatus
 class RetainedReservations:
     """The reservations that remain after the workers of one plan have finished their units.
 
-    Only a job with a filter has such reservations, because a job with another filter cannot use its files before they
-    are committed.
+    Only a job with a filter keeps reservations, because jobs with other filters cannot use its files before they are
+    committed.
     """
 
     def __init__(self, keeping: ReservationKeeping, context: WorkContext) -> None:
@@ -56,7 +56,7 @@ class RetainedReservations:
             await self._keeping.release(self._context.holder, scopes)
 
     async def give_all_back(self, others: Sequence[str]) -> None:
-        """Release all reservations, and those that workers may have in the scopes `others`, as the job ends early."""
+        """Release all reservations when a job ends early, and those that workers may have in the scopes `others`."""
         await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])
 
 
@@ -105,7 +105,7 @@ class Committer:
         self._submitted = 0
 
     def add(self, task: FragmentTask, staged: StagedFile, failed_before: int | None = None) -> None:
-        """Add a fragment's complete file. If a fragment is reported repeatedly, it counts once.
+        """Add a fragment's complete file. If it is reported repeatedly, the fragment counts once.
 
         Args:
             failed_before: See `leman_core.model.work.FragmentResult`. If None, the number in the plan applies.
@@ -134,7 +134,7 @@ class Committer:
 
     @property
     def pause_seconds(self) -> float:
-        """Return the least time between two commits, to limit the cost of manifests."""
+        """Return the minimum number of seconds between two commits, which limits the cost of manifests."""
         return self._cadence.pause_seconds
 
     @property
@@ -190,8 +190,8 @@ class Committer:
     async def commit_partial(self, made: Sequence[PartialFile]) -> None:
         """Commit stored rows of fragments that are still being computed.
 
-        If a fragment's complete file was added meanwhile, it is committed instead. A refusal of a file is not an error
-        here: the complete file is committed later, or refused for the same reason.
+        If a fragment's complete file was added meanwhile, the complete file is committed instead. A refused partial
+        file is not an error: the complete file is committed later, or refused for the same reason.
 
         Raises:
             LemanError: The coordinator refuses the request as a whole.

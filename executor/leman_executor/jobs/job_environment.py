@@ -62,7 +62,7 @@ class Planner(Protocol):
         ...
 
     async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> bytes:
-        """Set another function for the column to fill.
+        """Set another function for the column.
 
         Returns:
             The ColumnOutcome for the caller, serialized; empty if unknown.
@@ -115,7 +115,7 @@ class Commits(Protocol):
         """Fence all earlier attempts at a job in one table. Give the table an incarnation if it has none.
 
         Args:
-            incarnation: The expected incarnation of the table; any, if empty.
+            incarnation: The expected incarnation of the table. If empty, it is not checked.
             identity: The identity of `read_version`, from the plan. If empty, it is not checked.
         """
         ...
@@ -139,7 +139,7 @@ class Commits(Protocol):
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
-        """Fill placeholders with values. Return the view's version, or 0 if none was made, and the outcome of each
+        """Fill placeholders with values. Return the view's new version (0 if there is none), and the outcome of each
         fragment.
 
         Args:
@@ -183,7 +183,7 @@ class JobStore(Protocol):
     async def save(self, job: Job) -> Job:
         """Write a state of a job, and return the current state (see `JobHistory.save`).
 
-        If the current state is of another executor's attempt, the local run of the job ends.
+        If the current state belongs to another executor's attempt, the local run of the job ends.
         """
         ...
 
@@ -196,10 +196,10 @@ class JobStore(Protocol):
         ...
 
     def lost_commit(self, job: Job, version: int) -> Job | None:
-        """Return a recent job that committed a version of the job's table or view later than the latest one, or None.
+        """Return a recent job that committed a later version of the job's table or view than `version`, or None.
 
         Args:
-            version: The latest version of the table.
+            version: The latest version that the table has now.
         """
         ...
 
@@ -208,7 +208,7 @@ class JobStore(Protocol):
 class Comparison:
     """The result of comparing the inputs of rows."""
 
-    #: The compared files, as far as known.
+    #: The compared files. Files that could not be compared are left out.
     files: list[TracedFile]
     #: Number of rows that keep their values, and of rows that get them from a checkpoint.
     kept: int = 0
@@ -227,7 +227,7 @@ class CheckpointMaintenance(Protocol):
         ...
 
     async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
-        """Compare the files that the plan lists for this, until `stop` is set. Store the results for the next plan."""
+        """Compare the files that the plan lists for it, until `stop` is set. Store the results for the next plan."""
         ...
 
     async def write_partial(
@@ -246,7 +246,7 @@ class CheckpointMaintenance(Protocol):
 
 
 class ReservationKeeping(Protocol):
-    """Keep reservations longer than the workers that made them live. A scope is `fragment id:fingerprint`."""
+    """Keep reservations after the workers that made them have ended. A scope is `fragment id:fingerprint`."""
 
     async def keep(self, holder: str, scopes: Sequence[str]) -> None:
         """Renew a holder's reservations in the scopes."""
@@ -282,7 +282,7 @@ class JobEnvironment:
     planner: Planner
     commits: Commits
     slots: int
-    """Task slots of this machine, for jobs that do not set a number of workers and run on no cluster."""
+    """Task slots of this machine, for jobs without a set number of workers that do not run on a cluster."""
     jobs: JobStore
     checkpoints: CheckpointMaintenance
     reservations: ReservationKeeping
@@ -302,7 +302,7 @@ class JobEnvironment:
             raise trouble.with_traceback(None)  # all callers share one error object
 
     def cancel_workers(self, job_key: str) -> None:
-        """Kill the workers of a job, and start no others. Callable from any thread. Blocks for a moment."""
+        """Kill the workers of a job, and start no more. Callable from any thread. Blocks for a moment."""
         self.local.cancel(job_key)
         self.spark.cancel(job_key)
 

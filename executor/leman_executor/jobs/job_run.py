@@ -108,8 +108,8 @@ def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
 async def begin_attempt(commits: Commits, job: Job) -> None:
     """Fence the job's earlier attempts in its table or view.
 
-    From now on, no files of an earlier attempt, whose executor may only be frozen, are committed there. A first attempt
-    writes nothing. A deleted or replaced table is ignored here; planning reports it.
+    The executor of an earlier attempt may be suspended instead of dead. From now on, its files are refused. For a first
+    attempt, this writes nothing. A deleted or replaced table is ignored here, because planning reports it.
 
     Raises:
         FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
@@ -128,7 +128,7 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
     """Fence the job's earlier attempts in another table that the job writes to.
 
     Args:
-        incarnation: The expected incarnation of the table; any, if empty.
+        incarnation: The expected incarnation of the table. If empty, it is not checked.
 
     Raises:
         NotFound: The table does not exist.
@@ -140,9 +140,10 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
 
 
 async def give_incarnation(commits: Commits, job: Job, read_version: int, identity: str) -> BegunAttempt | None:
-    """Give the job's table or view an incarnation if its plan has none, because commits need one.
+    """Give the job's table or view an incarnation if its plan has none, because commits need it.
 
-    A table lacks one if Lance copied it from a table with computed columns. A view lacks one if its creator died.
+    A table has no incarnation if Lance copied it from a table with computed columns. A view has none if its creator
+    died.
 
     Args:
         read_version: The version that the plan was made from.
@@ -184,7 +185,7 @@ async def _note_attempt(
 
 
 class EndingRun(Protocol):
-    """What is needed of a running job to end it."""
+    """The part of a running job that is needed to end the job."""
 
     @property
     def status(self) -> JobStatus: ...
@@ -220,10 +221,10 @@ class JobRun(EndingRun, Protocol):
         ...
 
     async def ended_soon(self, plan: Any) -> bool:
-        """Do the job's work and end it, if that takes no longer than recording that the job runs. Return whether it
-        ended.
+        """Do the job's work and end the job, if that takes no longer than recording that the job runs. Return whether
+        the job ended.
 
-        At this point, the job is not in the history, and the caller has no response.
+        When this is called, the job is not in the history yet, and the caller has no response.
         """
         ...
 
@@ -244,7 +245,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def prefetch(self, plan: Any) -> None:
-        """Start work that writes nothing and calls no function, while the job is not in the history yet."""
+        """Start work before the job is in the history. This work writes nothing and calls no function."""
         ...
 
     async def abandon(self) -> None:

@@ -1,8 +1,8 @@
-"""Keep the status of a running job that its watchers see. The status may also be that of a part of another job.
+"""Keep the status of a running job, or of a part of a job, and send it to watchers.
 
 Every message has a sequence number: the upper half is the job's attempt, the lower half a counter within the attempt.
-The end of a job has the highest number of its attempt. So every executor reports it with the same number, even one that
-only reads the history.
+The end of a job has the highest number of its attempt. Every executor therefore reports the end with the same number,
+even an executor that only reads the history.
 
 Progress messages are paced, so that many watchers leave the executor time for other work.
 """
@@ -61,7 +61,7 @@ def last_sequence(attempt: int) -> int:
 
 
 def events_known_after(attempt: int) -> int:
-    """Return the sequence number after which this executor has all events: earlier attempts ran elsewhere."""
+    """Return the sequence number after which this executor has all events, because earlier attempts ran elsewhere."""
     return first_sequence(attempt) if attempt > 1 else 0
 
 
@@ -73,8 +73,8 @@ def last_event(job: Job) -> JobEvent:
 def update_from_history(job: Job, seen: int) -> JobUpdate:
     """Return the update for a watcher at position `seen`, for a job of which only the history is known.
 
-    If another executor runs the job, the watcher's new position is at most the beginning of the attempt, because that
-    executor reports the later events.
+    If another executor runs the job, that executor reports the events of the attempt. The watcher's new position is
+    therefore at most the beginning of the attempt.
     """
     if job.state.terminal:
         end = last_event(job)
@@ -83,8 +83,8 @@ def update_from_history(job: Job, seen: int) -> JobUpdate:
     return JobUpdate(max(seen, first_sequence(job.attempt)), job, events_missing=seen < events_known_after(job.attempt))
 
 
-#: Maximum number of progress messages to all watchers of an executor together. Messages with events are sent at once
-#: and do not count.
+#: Maximum number of progress messages per second to all watchers of an executor together. Messages with events are sent
+#: at once and do not count.
 _MESSAGES_PER_SECOND = 500
 
 
@@ -119,7 +119,7 @@ _VIEWED_SECONDS = 1.0
 
 
 def _nothing_expected(_key: str) -> tuple[int, float]:
-    """Return no place and no start, for a job that is not queued."""
+    """Return place 0 and start 0.0, for a job that is not queued."""
     return 0, 0.0
 
 
@@ -145,7 +145,7 @@ class JobStatus:
         self._env: Mapping[str, str] = NO_ENV
         self.sequence = first_sequence(job.attempt)
         self._events: list[JobEvent] = []
-        #: The sequence number after which all events are kept.
+        #: The sequence number after which no event has been dropped.
         self._kept_after = events_known_after(job.attempt)
         #: Notified after each change that is sent at once, and by `tick` after other changes.
         self._changed = asyncio.Condition()
@@ -154,11 +154,11 @@ class JobStatus:
 
     @property
     def lost(self) -> bool:
-        """Whether another executor has taken the job over, so that this is no longer the job's status."""
+        """Whether another executor has taken the job over, so that this status is no longer current."""
         return self._lost
 
     def lose(self) -> None:
-        """Record that another executor has taken the job over, so that this is no longer the job's status."""
+        """Record that another executor has taken the job over, so that this status is no longer current."""
         self._lost = True
 
     @property
@@ -182,7 +182,7 @@ class JobStatus:
         self.job = replace(self.job, **changes)
 
     def replans(self, why: str) -> None:
-        """Record that the job plans again, with the reason, shortened."""
+        """Record that the job plans again. A long reason is shortened."""
         self.note("replan", f"planning again: {textwrap.shorten(why, _LONGEST_WHY, placeholder=' …')}")
 
     def note(self, kind: str, message: str) -> None:
@@ -205,8 +205,8 @@ class JobStatus:
     async def end(self, state: JobState, error: JobError | None, jobs: JobStore) -> None:
         """End the job: write its end to the history, then notify the watchers.
 
-        If the history already has an end, keep that one. If another executor has taken the job over, leave the job to
-        it.
+        If the history already has an end of the job, keep that end. If another executor has taken the job over, leave
+        the job to that executor.
         """
         if not self.lost:
             kept = await jobs.save(self._in(state, error=error))
@@ -224,16 +224,16 @@ class JobStatus:
                 condition.notify_all()
 
     async def leave(self) -> None:
-        """Leave the job to the executor that has taken it over, and make the watchers continue there."""
+        """Leave the job to the executor that has taken it over. Watchers then continue at that executor."""
         self.lose()
         self.note("state", "left to the executor that has taken the job over")
         await self.publish()
 
     async def rest(self, jobs: JobStore) -> None:
-        """Report that the job has paused: write that to the history, then notify the watchers.
+        """Write to the history that the job has paused, then notify the watchers.
 
-        If the job was resumed or cancelled before it stopped, nothing is reported. If the history cannot be written, it
-        still has the request to pause. An executor that takes the job over then pauses it.
+        If the job was resumed or cancelled before it stopped, do nothing. If writing fails, the history still has the
+        request to pause, and an executor that takes the job over pauses it.
         """
         if self.lost:
             await self.leave()
@@ -253,7 +253,10 @@ class JobStatus:
 
     @property
     def progress(self) -> Progress:
-        """Return the progress: after a takeover, until the first plan, what the previous executor last reported."""
+        """Return the progress.
+
+        After a takeover and before the first plan, return the previous executor's last report.
+        """
         taken_over = self.job.attempt > 1 and not self.metrics.rows_total
         progress = self.job.progress if taken_over else self.metrics.progress()
         return replace(progress, elapsed_seconds=max(0.0, time.time() - self.job.created_at))
@@ -284,7 +287,7 @@ class JobStatus:
     async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
         """Yield the current state, then every change, until the job has ended or another executor has taken it over.
 
-        If only counts have changed, the next message waits as the pace says.
+        If only counts have changed, the next message is delayed according to the pace.
 
         Args:
             after: Leave out events with a sequence number up to this one. Only the last thousand events are kept.
@@ -319,7 +322,7 @@ class JobStatus:
         return JobUpdate(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
 
     def _view(self) -> Job:
-        """Return the current job. All watchers get one object until something changes, for a second at most."""
+        """Return the current job. All watchers share one object until something changes, or for at most a second."""
         now, key = time.monotonic(), (self.sequence, *self.expected(self.job.key))
         if self._viewed is None or self._viewed[0] != key or now - self._viewed[1] >= _VIEWED_SECONDS:
             self._viewed = key, now, self.snapshot()

@@ -30,7 +30,7 @@ from leman_core.settings import Lineage
 PRODUCER = f"leman-services/{release_version()}"
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _FACETS = "https://openlineage.io/spec/facets"
-#: The UUID namespace of run ids, which OpenLineage wants as UUIDs; job ids are not UUIDs.
+#: The UUID namespace from which run ids are made. OpenLineage requires UUIDs, which job ids are not.
 _RUNS = uuid.UUID("6f9c2f3e-6f0b-4d5e-9f55-3f4e0d6f7d0a")
 _ENDS = {
     JobState.DONE: "COMPLETE",
@@ -42,7 +42,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class LineageFacts:
-    """What a job reads and writes, from its first plan."""
+    """The tables and columns that a job reads and writes, according to its first plan."""
 
     #: Uri of the table that the job reads; empty if unknown.
     source: str
@@ -127,7 +127,7 @@ def _statistics(job: Job) -> dict[str, Any]:
 
 
 def _facet(schema: str | None, **fields: Any) -> dict[str, Any]:
-    """Return a facet. Without an OpenLineage schema, it is a facet that only Leman defines."""
+    """Return a facet. If `schema` is None, only Leman defines the facet, not OpenLineage."""
     where = PRODUCER
     if schema is not None:
         version, _, name = schema.partition("/")
@@ -206,7 +206,7 @@ class LineageSender:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow no redirects: they would send the API key to another host."""
+    """Do not follow redirects, because a redirect could send the API key to another host."""
 
     def redirect_request(self, *_args: Any) -> None:
         """Return None, so that a redirect is an error."""

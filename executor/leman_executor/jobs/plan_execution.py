@@ -1,9 +1,9 @@
 """Execute one plan: workers compute its units, and finished fragments are committed.
 
 A fragment is committed when all its rows are computed, which may take hours with a slow function. Until then, its
-stored rows are committed as partial files, so that a long job shows its results: first after some seconds, then at
-intervals that double. A job that takes a day makes a dozen such commits, a short job none. A job that finishes
-fragments at least as often needs none either.
+stored rows are committed as partial files, so that a long job shows its results. The first such commit comes after some
+seconds, the next ones at intervals that double. A job that takes a day makes a dozen partial commits. A short job makes
+none, nor does a job that finishes fragments at least as often.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from leman_executor.scheduling.work_queue import WorkQueue
 
 _log = structlog.get_logger(__name__)
 
-#: The maximum share of a job's time for writing partial files, and the assumed speed of writing in bytes per second.
+#: The maximum share of a job's time that writing partial files may take, and the assumed writing speed in bytes per
+#: second.
 _SHARE, _BYTES_A_SECOND = 0.05, 200 << 20
 #: If the request sets `commit_rows`: the minimum seconds between two commits, and between two checks.
 _LEAST_PAUSE_SECONDS, _LOOK_SECONDS = 1.0, 0.5
@@ -51,7 +52,8 @@ class PartialCadence:
     """Decide when stored rows of unfinished fragments are committed. Pure: no I/O, no clock.
 
     Args:
-        first_seconds: Seconds without any commit of the plan before its first partial commit; 0 for no partial commits.
+        first_seconds: The first partial commit follows after this many seconds without a commit; 0 for no partial
+            commits.
         rows: Number of rows of each commit, if the request sets it; 0 leaves the choice to this class.
     """
 
@@ -79,7 +81,7 @@ class PartialCadence:
         return max(self._interval, cost / _SHARE) - since_last
 
     def committed(self, seconds: float) -> None:
-        """Learn how long it took to write the files of a commit."""
+        """Record how long it took to write the files of a commit."""
         self._last_cost = seconds
         if not self._rows:
             self._interval *= 2
@@ -108,8 +110,8 @@ class PartialCommits:
     def are_for(header: PlanHeader) -> bool:
         """Return whether a plan's unfinished fragments can be committed.
 
-        With a filter or in a retry they cannot: such a job leaves out rows for reasons other than that they are not
-        computed yet.
+        They cannot be committed if the job has a filter or is a retry. Such a job also leaves out rows that it will
+        never compute, and a partial file could not tell these from rows that are still to be computed.
         """
         return not (header.where or header.failed_only or header.inputs_version or header.input_source is not None)
 
@@ -119,7 +121,7 @@ class PartialCommits:
         return self._cadence.never
 
     async def run(self, until: asyncio.Future[None]) -> None:
-        """Commit at intervals, until the plan's own commits are done. A failure ends partial commits, not the job."""
+        """Make partial commits at intervals until `until` ends. A failure ends the partial commits, but not the job."""
         while not (self._cadence.never or until.done()):
             new_rows = sum(part.new_rows for part in self._parts())
             since_last = self._committer.seconds_since_last
@@ -162,7 +164,7 @@ class PartialCommits:
         return await writing
 
     def _parts(self) -> list[_Part]:
-        """Return the fragments that have rows since their last partial file, those with the most rows first."""
+        """Return the fragments with rows that their last partial file does not have, those with the most first."""
         found = []
         for fragment_id, (task, refs) in self._units.stored().items():
             if not self._committer.takes_partial(fragment_id) or (task.current_file and not task.extend_current):
@@ -188,7 +190,7 @@ class _Part:
 
 
 class WorkerFleet:
-    """Start, replace and await the workers of one plan. `units` gives them work. Silent workers are replaced."""
+    """Start, replace and await the workers of one plan. `units` gives them work."""
 
     def __init__(
         self,
@@ -222,8 +224,8 @@ class WorkerFleet:
         """Run workers until no unit is left, all workers have ended, or the failure of a unit ends the job.
 
         Returns:
-            The error if Spark gave up on a worker, else None. The error is a failure of the job only if no worker has
-            requested a unit; later deaths are counted for each unit.
+            The error if Spark gave up on a worker, else None. The error may fail the job only if no worker has
+            requested a unit yet. Later deaths are counted for each unit instead.
         """
         begun, self._begun = self._begun, None
         workers = {begun or self._start(address, self._count)}
@@ -246,7 +248,7 @@ class WorkerFleet:
         return refused
 
     def _to_start(self) -> int:
-        """Return how many workers to start: for the cores that a cluster has gained, and to replace silent workers."""
+        """Return how many workers to start, to use new cores of the cluster and to replace silent workers."""
         silent = self._units.silent_workers
         more = self._missing + silent - self._replaced
         self._missing, self._replaced = 0, silent
@@ -266,7 +268,7 @@ class WorkerFleet:
         return workers
 
     async def _something(self, workers: set[asyncio.Future[None]]) -> None:
-        """Wait until a worker ends or should be started, the work is done, or the failure of a unit ends the job."""
+        """Wait until a worker ends, one should be started, the work is done, or the failure of a unit ends the job."""
         changed = asyncio.ensure_future(self._units.changed.wait())
         either: list[asyncio.Future[Any]] = [*workers, self._units.failure, changed]
         try:
@@ -291,9 +293,9 @@ class WorkerFleet:
         return None
 
 
-#: The reason of a refusal if another writer of the column committed first.
+#: The reason that a refusal has if another writer of the column committed first.
 _FASTER = "FRAGMENT_CHANGED"
-#: How often Spark may give up before any worker has requested a unit.
+#: Maximum number of times that Spark may give up on a worker before any worker has requested a unit.
 _FRUITLESS = 3
 
 
@@ -306,7 +308,7 @@ class UnsettledReasons:
     why: str
     """The refusal or failure, as a text."""
     unusable: bool = False
-    """Whether some of the refused files would have been wrong on an unchanged table too."""
+    """Whether some of the refused files would have been refused even if the table had not changed."""
     overtaken: bool = False
     """Whether all refusals say that another writer of the same column committed first."""
     failing: bool = False
@@ -515,7 +517,7 @@ class PlanExecution:
             self._units.reassign_silent()
 
     async def _grow_with_cluster(self) -> None:
-        """Add workers if the cluster has grown: Spark's executors start one by one, some of them after the job."""
+        """Add workers if the cluster has grown, because some of Spark's executors start only after the job."""
         slots = await asyncio.to_thread(self._usable_slots)
         if slots.count > self._slots.count and not self._computed:
             self._status.note("resources", f"{slots.count} workers from now on: the cluster has more cores than before")
@@ -541,7 +543,7 @@ class PlanExecution:
         self._busy = busy
 
     def _waits_for(self) -> dict[str, object]:
-        """Return what the job waits for besides workers, each with a mark that changes when it makes progress."""
+        """Return descriptions of what the job waits for besides workers, each with a value that changes on progress."""
         waits = self._committer.waits_for
         if not (self._computed or self._work_queue.empty or self._units.with_workers):
             why = self._spark_busy or "Spark may have no free slots"
@@ -549,8 +551,8 @@ class PlanExecution:
         return waits
 
     async def _forget_unusable(self) -> bool:
-        """Forget files that were refused because they are damaged, missing or incomplete, so that no plan finds them.
-        Return whether there were any.
+        """Delete the records of files that were refused because they are damaged, missing or incomplete, so that no
+        plan finds these files. Return whether there were any.
         """
         tasks = planned_tasks(self._plan.tasks)
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]

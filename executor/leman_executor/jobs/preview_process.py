@@ -1,4 +1,4 @@
-"""The pool of the function processes of previews: a program that the executor starts.
+"""Run the pool of function processes for previews, as a program that the executor starts.
 
 `python -m leman_executor.jobs.preview_process FD` reads requests from the file descriptor FD. Like Spark's daemon, it
 opens no file and starts no thread before it has forked the functions' processes.

@@ -1,7 +1,7 @@
 """Run one refresh: make a plan, take the step that it requires, and repeat until the view is current.
 
     PLAN -> INPUTS         compute columns of the source that are not current    -> PLAN
-         -> PLACEHOLDERS   create those of an unfilled view again                -> PLAN
+         -> PLACEHOLDERS   recreate the placeholders of an unfilled view         -> PLAN
          -> FILL           fill placeholders, each fragment as it is computed    -> PLAN, or END
          -> DELTA          compare rows, compute them, install all in one commit -> END
          -> NOTHING                                                              -> END
@@ -57,7 +57,7 @@ from leman_executor.scheduling.dispatcher import Cancelled
 
 #: Maximum number of steps in one job, each with a new plan. If no one else writes, a view needs at most four.
 _MOST_STEPS = 8
-#: Kinds of source changes that need no function call, unless deleted rows have come back.
+#: Kinds of source changes that need no function call, unless deleted rows were restored.
 _EVICTING = frozenset({ChangeKind.GONE, ChangeKind.DELETIONS})
 
 
@@ -90,9 +90,9 @@ class RefreshRun:
         self.status = self._work.status
         self._inputs = InputColumns(self.status, services, BackfillRun)
         self._planned = False
-        #: Whether the last plan was made before inputs were computed, or may have been (by another executor).
+        #: Whether inputs were computed after the last plan, or may have been computed by another executor.
         self._waits_for_inputs = job.refresh_result is not None and job.refresh_result.mode is RefreshMode.NO_OP
-        #: Whether a step failed that was taken before the job was in the job history. Its plan is then useless.
+        #: Whether a step failed before the job was in the job history, so that its plan cannot be used.
         self._refused = False
         #: By column, the functions in the first plan of this executor.
         self._functions: dict[str, FunctionVersion] = {}
@@ -114,8 +114,8 @@ class RefreshRun:
         """Ask the planner for a plan. Retry while the planner is unreachable.
 
         Raises:
-            Aborted: TABLE_REPLACED – a table was dropped, and a new table has its name: the view or, if the caller set
-                a version of the source, the source.
+            Aborted: TABLE_REPLACED – the view was dropped, and a new table has its name. If the caller set a version of
+                the source, this is also raised for the source.
             LemanError: The planner's error.
         """
         begin = time.monotonic()
@@ -161,7 +161,7 @@ class RefreshRun:
         return await self._plan_of(replace(spec, src_version=0))
 
     async def _plan_of(self, spec: RefreshSpec) -> RefreshPlan:
-        """Return a plan. If the plan has work to do but the view has no incarnation, first give the view one."""
+        """Return a plan. If the plan has work but the view has no incarnation, give the view an incarnation."""
         plan_refresh, job = self._work.services.planner.plan_refresh, self.status.job
         plan = await retry_unavailable(plan_refresh, spec)
         if plan.mode is RefreshMode.NO_OP or plan.incarnation or job.incarnation:
@@ -172,7 +172,7 @@ class RefreshRun:
         return await retry_unavailable(plan_refresh, spec)
 
     def _keep_version(self, plan: RefreshPlan, incarnation: str) -> None:
-        """Store the version that "latest" stands for in the job, in case another executor takes the job over.
+        """Store in the job which version "latest" stands for, in case another executor takes the job over.
 
         While inputs have to be computed, the version is not fixed yet, because computing them makes a new version.
 
@@ -230,7 +230,7 @@ class RefreshRun:
             check_env_usable(self.status.env, [function.udf for function in plan.functions])
 
     def check_resources(self, plan: RefreshPlan) -> None:
-        """Check that workers have the resources that the functions ask for, and may run the functions.
+        """Check that workers may run the functions, and have the resources that the functions ask for.
 
         Raises:
             FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has the resources.
@@ -275,7 +275,7 @@ class RefreshRun:
         return True
 
     def prefetch(self, plan: RefreshPlan) -> None:
-        """Start to compare rows. This only reads."""
+        """Start to compare rows, which writes nothing."""
         if self._step_of(plan) is Step.DELTA:
             self._work.comparison(plan)
 
@@ -388,7 +388,7 @@ class RefreshRun:
         )
 
     async def _record_nothing_left(self, plan: RefreshPlan) -> None:
-        """Record in the job that the view is current, and what a dead executor committed without recording it."""
+        """Record in the job that the view is current. Also record commits that a dead executor did not record."""
         journal = self._work.journal
         before = view_metadata.done_at_once(plan.schema.metadata or {}, self.status.job.job_id)
         if before is not None and not journal.result.view_version:
@@ -415,7 +415,10 @@ class RefreshRun:
 
     @property
     def _done(self) -> JobState:
-        """Return the final state of a finished refresh. Rows without a value from an earlier one count as failed."""
+        """Return the final state of a finished refresh.
+
+        Rows that an earlier refresh left without a value count as failed.
+        """
         failed = self._work.metrics.rows_failed or self._work.failed.total
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 

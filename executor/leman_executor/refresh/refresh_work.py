@@ -1,5 +1,5 @@
-"""Share state among the steps of one refresh: its job, its open source, comparisons that were started early, and the
-writing of files.
+"""Share state among the steps of one refresh: the job, the open source, and comparisons that were started early. Also
+write the files of a step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Result = TypeVar("_Result")
 
 
 class RefreshWork:
-    """One running refresh, as the modules of its steps use it."""
+    """The state of one running refresh that its steps share."""
 
     def __init__(self, job: Job, services: JobEnvironment) -> None:
         self.status = JobStatus(job)
@@ -50,7 +50,7 @@ class RefreshWork:
         self.cancelling = self.pausing = False
         #: Whether the job is in the job history. Before that, a step must be instant or write nothing.
         self.in_history = False
-        #: What the view's metadata will record about failed rows.
+        #: The note on failed rows that the view's metadata will have.
         self.failed = FailedNote()
         self.services = services
         self.journal = JournalKeeper(self.status, self.metrics, services.jobs)
@@ -71,7 +71,7 @@ class RefreshWork:
             raise Cancelled(self.status.job.job_id)
 
     def close(self) -> None:
-        """Close open tables. The object of an ended job stays in memory for a while, and would keep them open."""
+        """Close open tables. An ended job stays in memory for a while, and would otherwise keep its tables open."""
         self._begun_for, self._begun, self._opened = None, {}, None
 
     def comparison(self, plan: RefreshPlan) -> asyncio.Task[RowOutcome]:
@@ -79,7 +79,7 @@ class RefreshWork:
         return self._once(plan, "comparison", lambda: run_storage_work(row_outcome, plan, partial(self._source, plan)))
 
     def recording(self, plan: RefreshPlan) -> asyncio.Task[RefreshPlan]:
-        """Return the task, started once, that records the target version of the source and returns the plan with it."""
+        """Return the task that records the target version of the source. The task returns the plan with the record."""
         now = plan.definition
 
         def write() -> RefreshPlan:

@@ -1,7 +1,7 @@
 """Compute the row diff: which rows a refresh has to append to a view, recompute or evict.
 
 This reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of
-new or changed rows, and, if rows were removed or changed, the view's row ids. Row ids are compared one range after
+new or changed rows and, if rows were removed or changed, the row ids of the view. Row ids are compared one range after
 another, so that memory grows only with the number of differences.
 """
 
@@ -81,8 +81,7 @@ class BaseSourceVersion:
         return SourceSide(rows.snapshot.version, rows.snapshot.fields, lambda: rows.snapshot.fragments)
 
 
-#: Number of rows of the listed fragments that are compared at once, in each version. They take some 500 MB for both
-#: versions.
+#: Number of rows in each version that are compared at once. Both versions together take some 500 MB.
 _AT_ONCE = 1 << 22
 _ALL = (0, 1 << 62)
 
@@ -97,7 +96,7 @@ class RowDiff:
 
 
 def diff_rows(plan: RefreshPlan, base: BaseSourceVersion, target: SourceRows) -> RowDiff:
-    """Compare the fragments that the plan lists. Open `base` only if one of them is older than the target version."""
+    """Compare the fragments that the plan lists. Open `base` only if the list has fragments of the base version."""
     kinds = ChangeKind
     deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
     old = {c.fragment_id for c in plan.changes if c.kind in (kinds.GONE, kinds.REWRITTEN)}
@@ -188,7 +187,7 @@ def _concatenated(rows: Iterable[RowFacts]) -> RowFacts:
 
 
 _ROWS = 1 << 16
-#: If a view has more fragments, examining each of them would take longer than scanning all.
+#: Maximum number of a view's fragments to examine one by one. With more, scanning all rows is faster.
 _MOST_PROBED = 1 << 8
 
 
@@ -198,9 +197,9 @@ def view_row_ids(uri: str, version: int, wanted: Ids | None = None) -> tuple[Ids
 
 
 def view_rows_with_values(uri: str, version: int, wanted: Ids) -> tuple[Ids, Ids]:
-    """Return those `wanted` source row ids (sorted) for which the view has values, and the view's own ids of the rows.
+    """Return the source row ids in `wanted` (sorted) for which the view has values, and the view's ids of these rows.
 
-    Both are sorted by source row id.
+    Both results are sorted by source row id.
     """
     return _read(uri, version, wanted, "_rowid", where=IS_SET)
 
@@ -260,7 +259,10 @@ def _is_ordered(fragment: lance.LanceFragment, field_id: int) -> bool:
 
 
 def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
-    """Return which of the found ids are wanted. They are sorted, unless the view is shuffled or was compacted."""
+    """Return which of the ids in `found` are wanted.
+
+    These ids are unsorted if the view is shuffled or was compacted.
+    """
     if len(found) < 2 or not bool((found[1:] > found[:-1]).all()):
         return isin_sorted(wanted, found)
     begin, end = np.searchsorted(wanted, [found[0], found[-1] + 1])
@@ -268,13 +270,12 @@ def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
     return np.asarray(at[found[at] == wanted[begin:end]], np.int64)
 
 
-#: A fragment is scanned with the filter if at least half of its rows need evaluation or, if at least `_MANY` rows need
-#: it, one row in `_SCAN_SHARE`. Otherwise the rows are read by position. A scan reads 30 times as many rows in the same
-#: time.
+#: A fragment is scanned with the filter if at least half of its rows need evaluation. If at least `_MANY` rows need it,
+#: one row in `_SCAN_SHARE` is enough. Otherwise the rows are read by position, which is 30 times slower for each row.
 _SCAN_SHARE = 16
 _MANY = 1 << 14
 _LEAST_SLICE = 64
-#: Up to this many new rows are read together with their values, if these do not take too many bytes.
+#: Up to this many new rows are read together with their values, unless the values take too many bytes.
 _FEW_ROWS = 1 << 14
 _FEW_BYTES = 32 << 20
 
@@ -290,7 +291,7 @@ class RowOutcome:
     append: Ids
     #: Source ids of the rows that stay in place and get other values.
     recompute_ids: Ids
-    #: The view's row addresses of the same rows, ascending.
+    #: The view's row addresses of these recomputed rows, ascending.
     recompute_addresses: Ids
     #: The view's row addresses of the rows to evict, ascending.
     evict_addresses: Ids
@@ -298,7 +299,7 @@ class RowOutcome:
     source_rows_read: int
     #: Source ids of the rows to evict, sorted.
     evict_ids: Ids = field(default_factory=lambda: NO_IDS)
-    #: The selected columns of the new rows, in the same order, if they were read as well.
+    #: The selected columns of the new rows, in the same order. None if they were not read.
     values: pa.RecordBatch | None = None
 
 
@@ -341,8 +342,8 @@ def every_row(plan: RefreshPlan) -> RowOutcome:
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
     """Return the outcome with unchanged rows recomputed too, because a function has a new version.
 
-    The new function version reads only the target version of the source. In the columns of all other functions,
-    unchanged rows keep the view's values.
+    The new function version reads only the target version of the source. Unchanged rows keep the view's values in the
+    columns of all other functions.
     """
     ids, addresses = view_row_ids(plan.uri, plan.version)
     stay = ~isin_sorted(outcome.evict_ids, ids)
@@ -414,7 +415,7 @@ class _Comparison:
     def _only_new(self) -> RowOutcome | None:
         """If a few new rows are the only change of the source, return the outcome, else None.
 
-        None of these rows can have been moved: the fragment where a moved row was before would be listed too.
+        None of these rows can be a moved row, because the plan would also list the fragment where the row was before.
         """
         query, fragments = self._plan.definition.query, [c.fragment_id for c in self._plan.changes]
         if any(change.kind is not ChangeKind.APPEARED for change in self._plan.changes):
@@ -466,7 +467,7 @@ class _Comparison:
         )
 
     def _window(self, held: Ids) -> tuple[Ids, Ids]:
-        """Return the view's rows at the target version, and the changed ones that matched the filter before."""
+        """Return the view's rows at the target version, and the changed rows that matched the filter before."""
         low, high = int(held[0]), int(held[-1])
         found = self._differences()
         moves, asked = found.moves, found.asked
@@ -481,7 +482,7 @@ class _Comparison:
         return window(held, change, self._bounds, Beyond(self._below, self._above)), change.kept
 
     def _first(self) -> Ids:
-        """Return the rows for a view that has none yet."""
+        """Return the rows for a view that has no rows yet."""
         if self._bounds.limit == 0:
             return NO_IDS
         if self._bounds.limit is None:

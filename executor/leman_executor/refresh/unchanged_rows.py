@@ -1,21 +1,24 @@
-"""Find the rows of a source whose values, in the columns that a view reads, are equal in two versions. Read no values.
+"""Find the source rows that have the same values in two versions, in the columns that a view reads. Read no
+values.
 
 A row counts as changed, and is recomputed, unless one of three tests shows that it is unchanged. The tests run in this
 order, the cheapest first:
 
-1. Lance's `_row_last_updated_at_version` is the same in both versions. Updates, DataReplacement, and a Merge that gives
-   a fragment other files change it. Some operations do not change it (`may_hide_updates` finds them): a change of the
-   schema alone (a column that is dropped and added again empty can get the same field id), an Update that rewrites
-   columns without listing the rows, and perhaps operations that are not known here.
+1. Lance's `_row_last_updated_at_version` is the same in both versions. An Update, DataReplacement, and a Merge that
+   gives a fragment other files change this number. Some operations change values without changing it, and
+   `may_hide_updates` finds them: a change of the schema alone (a column that is dropped and added again empty can get
+   the same field id), an Update that rewrites columns without listing the rows, and perhaps operations that are not
+   known here.
 2. The row has another address, and only compaction moved it (`Ancestry`): the older version has the files that
    compaction read. A computed column of the compacted fragment may have a newer file, which lists the rows in which it
    differs (`leman_core.model.row_states`).
 3. The row has the same address, its fragment has another file, and that file lists the rows that it changed
    (`leman_core.storage.view_data_files`).
 
-Example: row 17 was at (fragment 0, offset 3) and is at (4, 3), as fragment 4 was compacted from 0 and 1. If no column
-was rewritten in between, the first test shows that the row is unchanged. If a column that the view does not read was
-rewritten in fragment 0, Lance marks the row as updated, and only the second test shows it.
+Example: row 17 was at (fragment 0, offset 3) and is now at (fragment 4, offset 3), because compaction made fragment 4
+from fragments 0 and 1. If no column was rewritten in between, the first test shows that the row is unchanged. If a
+column that the view does not read was rewritten in fragment 0, Lance marks the row as updated. Then only the second
+test shows that the row is unchanged.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ _HARMLESS = HOUSEKEEPING | {
 def may_hide_updates(dataset: lance.LanceDataset, other: int, columns: Collection[str]) -> bool:
     """Return whether values of the columns may have changed without a change of `_row_last_updated_at_version`.
 
-    This examines the versions between `other` and that of `dataset`. If their history is lost, it returns True.
+    This examines the versions from `other` to the version of `dataset`. If their history is lost, return True.
     """
     ahead, behind = max(int(dataset.version), other), min(int(dataset.version), other)
     transactions = Transactions(dataset.uri)
@@ -141,7 +144,7 @@ class Ancestry:
         )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
-        """Yield the fragments from which compaction made this one, each with the rows whose values are the same."""
+        """Yield the fragments from which compaction made `fragment`, each with its rows that are unchanged since."""
         file, changed = self._compacted(fragment)
         rewrite = self._compactions.rewrites.get(file)
         if rewrite is None:
@@ -155,7 +158,7 @@ class Ancestry:
             alive = self._alive(rewrite.before, old.fragment_id)
             if not changed.any():
                 yield old, alive
-            elif len(alive) == old.live_rows:  # the new fragment has them in their order
+            elif len(alive) == old.live_rows:  # the new fragment has the rows in the same order
                 places = begin + np.argsort(np.argsort(alive.offsets))
                 inside = (places >= 0) & (places < len(changed))
                 yield old, alive.at(inside & ~changed[np.where(inside, places, 0)])
@@ -180,9 +183,9 @@ class Ancestry:
         return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
 
     def _compacted(self, fragment: Fragment) -> tuple[str, Mask]:
-        """Return the file that had all fields that the view reads, and the rows whose values have changed since then.
+        """Return the name of the file that had all fields that the view reads, and the rows that changed since then.
 
-        The file's name is empty if no single file had all fields, or if it is unknown which rows have changed.
+        The name is empty if no single file had all fields, or if it is unknown which rows have changed.
         """
         changed = np.zeros(fragment.physical_rows, np.bool_)
         files = fragment.files_of(self._fields)
@@ -200,7 +203,10 @@ class Ancestry:
         return file, changed
 
     def _earlier(self, file: str) -> Mapping[str, Predecessor | None]:
-        """Return a column's file, with the value None, and its predecessors, by file name."""
+        """Return the predecessors of a column's file, by file name.
+
+        The file itself is included, with the value None.
+        """
         if file not in self._predecessors:
             self._predecessors[file] = read_predecessors(self._uri, file)
         return {file: None, **{predecessor.file: predecessor for predecessor in self._predecessors[file]}}
@@ -223,16 +229,16 @@ class Ancestry:
         return self._read[key]
 
 
-#: For a fragment as the older version has it, and as it was later, returns the offsets at which values may differ.
-#: Returns None if they may differ at any offset.
+#: Compares a fragment in the older version with the same fragment later. Returns the offsets at which values may
+#: differ, or None if values may differ at any offset.
 Patched = Callable[[Fragment, Fragment], Ids | None]
 
 
 class Origins:
     """Trace fragments of one version of a source back to fragments that the version `old` also has.
 
-    `patched` is passed to each call instead of being kept: otherwise its owner, and what that has read, would stay in
-    memory until Python's garbage collector runs.
+    `patched` is passed to each call instead of being stored. A stored reference would keep its owner, and everything
+    that the owner has read, in memory until Python's garbage collector runs.
     """
 
     def __init__(self, new: Ancestry, old: Ancestry) -> None:
@@ -283,10 +289,9 @@ class Origins:
 
 
 def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFacts) -> Mask:
-    """Return for each row whether only compactions moved it from one common address to its addresses in the two
-    versions.
+    """Return for each row whether compactions alone moved it from one common address to its addresses in both versions.
 
-    This happens if an earlier version is restored after a compaction, and then compacted again.
+    This happens if an earlier version is restored after a compaction, and the table is then compacted again.
     """
     found = np.zeros(len(here), np.bool_)
     for ancestry, rows in ((one, here), (other, there)):
@@ -318,7 +323,7 @@ class SourceSide:
 
     @classmethod
     def of(cls, dataset: lance.LanceDataset) -> SourceSide:
-        """Return the side for a version that the table still has."""
+        """Return the side for a version that still exists."""
         return cls(int(dataset.version), fields_of(dataset), lambda: read_fragments(dataset))
 
     @cached_property
@@ -352,7 +357,7 @@ class UnchangedRows:
         stayed: Mask = before.addresses == now.addresses
         if not self._changed_silently:
             same |= before.updated == now.updated
-        if not self._other_columns:  # file names alone can show compactions
+        if not self._other_columns:  # file names alone may show that compaction moved the rows
             same |= self._only_moved(pairs, ~same & ~stayed)
         rewritten = stayed & ~same
         for fragment_id in distinct(now.fragment_ids[rewritten]).tolist():
@@ -380,7 +385,7 @@ class UnchangedRows:
 
     @cached_property
     def _other_columns(self) -> bool:
-        """Return whether a column's name now stands for another column, whose values may be in the same file."""
+        """Return whether a name now belongs to a different column, whose values may be in the same file as before."""
         ids = [{f.name: f.field_ids for f in side.fields} for side in (self._base, self._target)]
         return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
 
@@ -417,7 +422,10 @@ class UnchangedRows:
         return self._known_ancestries[side.version]
 
     def _patched(self, fragment_id: int) -> Ids | None:
-        """Return the offsets of the rows of a fragment that changed between the versions; None if any may have."""
+        """Return the offsets of a fragment's rows that changed between the versions.
+
+        Return None if any row may have changed.
+        """
         old, new = self._base.fragments.get(fragment_id), self._target.fragments.get(fragment_id)
         return None if old is None or new is None else self._patched_between(old, new)
 

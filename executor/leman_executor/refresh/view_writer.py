@@ -1,7 +1,7 @@
 """Divide the rows of a view among fragments, and write the files of the fragments.
 
 Selected columns come from the source by row id, function columns from the scratch table. `ViewWriter` blocks, so call
-it in a thread. It writes batch by batch, so that its memory does not grow with the fragment.
+it in a thread. It writes batch by batch, so that memory does not grow with the size of the fragment.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from leman_core.storage.scratch_table import ScratchTable
 from leman_core.storage.source_rows import SourceRows
 from leman_executor.worker.row_source import first_rows, rows_within
 
-#: New rows are divided among the slots if each slot gets at least the first number of rows, or if there are more rows
-#: than the second number.
+#: New rows are divided among the slots if each slot gets at least the first number of rows, or if the total exceeds the
+#: second number.
 _LEAST_ROWS = 1 << 16
 _MOST_ROWS = 1 << 20
 
@@ -50,8 +50,8 @@ def split_new_rows(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
 
     Args:
         rows: The number of new rows.
-        most: Exact number of rows in each fragment but the last. If 0, make one fragment, or one for each slot if there
-            are many rows.
+        most: Exact number of rows in each fragment except the last. If 0, make one fragment or, if there are many rows,
+            one for each slot.
         slots: Number of task slots.
 
     Returns:
@@ -108,7 +108,7 @@ _BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class ScratchValues:
-    """Consecutive rows of the scratch table: its row `at + i` is the source row `ids[i]`."""
+    """Consecutive rows of the scratch table. Row `at + i` of the scratch table is the source row `ids[i]`."""
 
     ids: Ids
     at: int
@@ -130,7 +130,10 @@ class RowIndex:
         self._next = 0
 
     def runs(self, wanted: Ids) -> list[ScratchValues]:
-        """Return the wanted rows, in order, in as few runs as possible. All of them must be in the scratch table."""
+        """Return the wanted rows, in order, in as few runs as possible.
+
+        The scratch table must have all of these rows.
+        """
         found = []
         while len(wanted):
             place = self._place(int(wanted[0]))
@@ -164,8 +167,7 @@ class ViewWriter:
         known: The selected columns of the first rows of the scratch table, if already read. If None, they are read.
 
     Raises:
-        Aborted: SCRATCH_TABLE_TAKEN – the scratch table was dropped, or another refresh has created a table with its
-            name.
+        Aborted: SCRATCH_TABLE_TAKEN – the scratch table was dropped, or another refresh created a new one of this name.
     """
 
     def __init__(
@@ -210,7 +212,7 @@ class ViewWriter:
         )
 
     def swap_columns(self, fragment_id: int, offsets: Ids, rows: ScratchValues, columns: Sequence[str]) -> StagedFile:
-        """Write a file as `swap` does, but only for some function columns. This reads nothing from the source."""
+        """Write a file as `swap` does, but only with some function columns, so that the source is not read."""
         schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
         batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
         return view_files.stage_columns(
