@@ -1,4 +1,8 @@
-"""Read tables: manifests, filters, listings, incarnations, indexes. Nothing is written here."""
+"""Read tables: versions, tags, indexes, listings, and checks of filters and expressions. Nothing is written here.
+
+The incarnation of a table is an id that it gets when it is created. It distinguishes the table from a later one at the
+same place.
+"""
 
 from __future__ import annotations
 
@@ -37,21 +41,21 @@ from leman_core.storage.storage_errors import on_one_line, storage_failed, trans
 INCARNATION_KEY = "leman.incarnation"
 _VERSIONS = "_versions"
 
-#: The folder of Lance's tags: a JSON file for each, with a percent-encoded name.
+#: The folder of a table's tags. Lance stores each tag as a JSON file with the percent-encoded name of the tag.
 _TAGS = "_refs/tags"
 _TAG_ENDING = ".json"
 _LONGEST_FILE_NAME = 255
 _TAGS_LISTED = 40
-#: The largest manifest that is sent to workers: that of some hundred fragments.
+#: The size of the largest manifest that is sent to workers. It has some hundred fragments.
 _SENT_BYTES = 1 << 16
-#: Up to this many fragments are read one by one: parsing a manifest of a thousand takes 8 ms.
+#: Up to this number of wanted fragments, read each by itself: parsing a manifest of a thousand fragments takes 8 ms.
 _FEW_FRAGMENTS = 32
-#: View types of Arrow: Lance computes with them, but cannot store them.
+#: Arrow's view types (such as string_view). Lance computes with them, but cannot store them.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> TableSnapshot:
-    """Return the description of an opened version, with fragments that were read from it."""
+    """Return the snapshot of an open version, with `fragments`, which were read from that version."""
     return TableSnapshot(
         uri=uri,
         version=int(dataset.version),
@@ -65,17 +69,20 @@ def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragm
 
 
 def _worth_sending(manifest: bytes | None) -> bytes:
-    """Return the manifest for workers if it is small enough. With it they can read the version even after a cleanup."""
+    """Return the manifest if it is small enough to send to workers, else nothing.
+
+    Workers that have the manifest can read the version even after it was cleaned up.
+    """
     return manifest if manifest is not None and len(manifest) <= _SENT_BYTES else b""
 
 
 class LanceTables:
     """Reads tables through Lance; see `leman_core.model.work.TableReader`.
 
-    Every call opens the table, because a handle that is kept would have to check for newer versions anyway.
+    Every call opens the table, because a handle that stays open would have to check for newer versions anyway.
 
     Args:
-        roots: The places below which every table has to lie, including tables that stored definitions name.
+        roots: The roots below which every table has to be, including the tables that stored definitions refer to.
     """
 
     def __init__(self, roots: DatabaseRoots = EVERYWHERE) -> None:
@@ -87,7 +94,7 @@ class LanceTables:
         Args:
             uri: The table.
             version: Its version.
-            only: Ids of the wanted fragments. If they are few, only these are read.
+            only: Ids of the wanted fragments. The snapshot may contain all others, too, unless these are few.
 
         Raises:
             NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
@@ -127,10 +134,10 @@ class LanceTables:
         return int(self._open(uri, 0).version)
 
     def tagged(self, uri: str, tag: str) -> int:
-        """Return the version of the main branch that a tag names.
+        """Return the version that a tag refers to. It must be a version of the main branch.
 
         Raises:
-            NotFound: TAG_NOT_FOUND, also for a tag of another branch; TABLE_NOT_FOUND.
+            NotFound: TAG_NOT_FOUND, also if the tag refers to another branch; TABLE_NOT_FOUND.
             DataLoss: TABLE_DAMAGED if the tag's file cannot be read.
         """
         self.check_place(uri)
@@ -154,19 +161,19 @@ class LanceTables:
     def check_filter(
         self, uri: str, where: str, version: int = 0, *, is_stored: bool = False, on_a_row: bool = False
     ) -> None:
-        """Check a filter by `leman_core.sql.filters`, and by Lance on a version of the table (0: latest).
+        """Check a filter with `leman_core.sql.filters`, and with Lance on a version of the table (0: latest).
 
-        Reads no rows.
+        No rows of the table are read.
 
         Args:
             uri: The table.
             where: The filter.
             version: The version.
             is_stored: Whether an earlier release may have accepted the filter.
-            on_a_row: Whether to try it on a made-up row, which takes a millisecond.
+            on_a_row: Whether to evaluate the filter on a made-up row, too, which takes a millisecond.
 
         Raises:
-            InvalidArgument: INVALID_FILTER if one of the two refuses it.
+            InvalidArgument: INVALID_FILTER if one of the checks fails.
         """
         dataset = self._open(uri, version)
         columns = dataset.schema.names
@@ -199,15 +206,17 @@ class LanceTables:
         may_be_constant: bool = False,
         is_stored: bool = False,
     ) -> pa.DataType:
-        """Return the type of a checked expression on a version of the table (0: latest). Reads no rows.
+        """Check an expression on a version of the table (0: latest) and return the type of its values.
+
+        No rows of the table are read.
 
         Args:
             uri: The table.
             expression: The expression.
             version: The version.
-            also: Columns that the table will have, too.
-            may_be_constant: Whether it may read no column, and be NULL without a type.
-            is_stored: Whether an earlier release may have accepted it.
+            also: Further columns, which the table is about to get.
+            may_be_constant: Whether to accept an expression that reads no column, or that is NULL without a type.
+            is_stored: Whether an earlier release may have accepted the expression.
 
         Raises:
             InvalidArgument: INVALID_EXPRESSION.
@@ -256,7 +265,7 @@ class LanceTables:
         return names
 
     def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
-        """Return those of the named files that lie in the table's data folder.
+        """Return those of `files` that exist in the table's data folder.
 
         Raises:
             LemanError: What `storage_failed` gives.
@@ -268,7 +277,7 @@ class LanceTables:
         return {f for f, info in zip(wanted, infos, strict=True) if info.type == pafs.FileType.File}
 
     def check_place(self, uri: str) -> None:
-        """Refuse a table outside of the roots.
+        """Refuse a table that is not below one of the roots.
 
         Raises:
             PermissionDenied: DATABASE_NOT_ALLOWED.
@@ -284,9 +293,10 @@ class LanceTables:
 
 
 def _read_tag(uri: str, tag: str) -> tuple[int, str] | None:
-    """Return the version and the branch (empty: main) of a tag; None if the tag does not exist.
+    """Return the version and the branch (empty: main) that a tag refers to; None if the tag does not exist.
 
-    This does not use Lance, which reads all tags of a table at once and fails if the name of one is not ASCII.
+    This does not use Lance, which reads all tags of a table at once and fails if any of them has a name that is not
+    ASCII.
     """
     name = f"{urllib.parse.quote(tag, safe='')}{_TAG_ENDING}"
     if len(name) > _LONGEST_FILE_NAME:
@@ -328,7 +338,8 @@ def database_exists(database: str) -> bool:
         try:
             is_there = bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
         except OSError:
-            filesystem.get_file_info(pafs.FileSelector(root))  # its error may say why: an answer to HEAD has no text
+            # the error of a listing may say why; the store's answer to the HEAD request of the first call has no text
+            filesystem.get_file_info(pafs.FileSelector(root))
             raise
     if not is_there:
         check_bucket(database)
@@ -340,7 +351,7 @@ def _listed_in(place: str) -> list[str]:
     entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
     folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
     names = sorted(name for name in folders if name.endswith(TABLE_ENDING) and _can_be_table(name))
-    # a folder with files and no version is a view that is being created, or whose creator died
+    # a folder with files but no version belongs to a view that is being created, or whose creator died
     versions = filesystem.get_file_info([f"{root}/{name}/{_VERSIONS}" for name in names])
     made = (name for name, found in zip(names, versions, strict=True) if found.type == pafs.FileType.Directory)
     return [name.removesuffix(TABLE_ENDING) for name in made]
@@ -355,7 +366,7 @@ def _can_be_table(folder: str) -> bool:
 
 
 def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
-    """Return the file that has a column in the latest version of a fragment; empty if no file has it.
+    """Return the data file that has a column of a fragment in the table's latest version; empty if none has it.
 
     Raises:
         LemanError: What `storage_unusable` gives if the table cannot be opened.
@@ -367,13 +378,13 @@ def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
 
 
 def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
-    """Return the top-level columns, with the Lance ids of each and of its children."""
+    """Return the top-level columns, each with its Lance field id and those of its children."""
     pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
     return tuple(_field(arrow, field) for arrow, field in pairs)
 
 
 def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
-    """Return the version of the file format of the table's data."""
+    """Return the version of Lance's file format in which the table's data is stored."""
     major, minor = dataset.data_storage_version.split(".")
     return int(major), int(minor)
 
@@ -389,13 +400,13 @@ def _inner_fields(kind: pa.DataType, field: Any) -> Iterable[tuple[pa.Field, Any
     """Return the direct fields of a nested type, with Lance's description of them."""
     if pa.types.is_map(kind):
         return zip((kind.key_field, kind.item_field), field.children()[0].children(), strict=True)
-    if pa.types.is_fixed_size_list(kind):  # a single field for Lance
+    if pa.types.is_fixed_size_list(kind):  # Lance has a single field for it and its items
         return ()
     return zip((kind.field(at) for at in range(kind.num_fields)), field.children(), strict=True)
 
 
 def field_ids(field: Any) -> list[int]:
-    """Return the ids of a field and its children, in file order."""
+    """Return the ids of a field and of its children at any depth, in the order in which files have them."""
     found = [field.id()]
     for child in field.children():
         found += field_ids(child)
@@ -410,7 +421,7 @@ def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> Non
 
 
 def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDataset:
-    """Return the latest version; `cache_bytes` as for `open_latest`.
+    """Open the latest version of a table. For `cache_bytes` see `open_latest`.
 
     Raises:
         LemanError: What `table_error` gives.
@@ -422,7 +433,10 @@ def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatase
 
 
 def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], expression: str) -> lance.LanceDataset:
-    """Return an empty dataset in memory with the columns, of a table and of `also`, that an expression reads."""
+    """Return an empty dataset that has all columns that an expression reads, including those in `also`.
+
+    If the expression reads no column of `also`, return the table itself.
+    """
     fields = {field.name: field for field in (*dataset.schema, *also)}
     read = expressions.columns_of_expression(expression, list(fields))
     if not any(field.name in read for field in also):
@@ -432,15 +446,15 @@ def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], express
     return lance.write_dataset(schema.empty_table(), "memory://columns.lance", data_storage_version=written)
 
 
-#: Versions to search for one from before a restore.
+#: The number of earlier versions in which `is_other_table` searches for the incarnation.
 _LOOKED_BACK = 50
 
 
 def incarnation_at(uri: str) -> str | None:
-    """Return the incarnation of the table or view at a place; empty if it has none, None if there is no table.
+    """Return the incarnation of the table or view at `uri`; empty if it has none, None if there is no table.
 
     Raises:
-        LemanError: What else `open_table` raises.
+        LemanError: What `open_table` raises, except for a missing table.
     """
     try:
         return str(open_table(uri).config().get(INCARNATION_KEY, ""))
@@ -449,10 +463,10 @@ def incarnation_at(uri: str) -> str | None:
 
 
 def is_other_table(uri: str, incarnation: str) -> bool:
-    """Return whether the table or view at a place has another incarnation. False if there is no table.
+    """Return whether the table or view at `uri` is not the one with this incarnation. False if there is no table.
 
-    Lance restores a table's settings together with its rows. So a table that was restored to a version from before it
-    got its incarnation has none, although it is the same table; its other versions show that.
+    Lance restores a table's settings together with its rows. So a table that was restored to a version without an
+    incarnation has none in its latest version, although it is the same table. Its earlier versions then have it.
 
     Raises:
         LemanError: What `table_error` gives, except for a missing table.
@@ -466,7 +480,7 @@ def is_other_table(uri: str, incarnation: str) -> bool:
     if now:
         return bool(now != incarnation)
     for version in range(latest.version - 1, max(0, latest.version - 1 - _LOOKED_BACK), -1):
-        with contextlib.suppress(NotFound):  # it was cleaned up
+        with contextlib.suppress(NotFound):  # the version was cleaned up
             if tables.dataset(uri, version).config().get(INCARNATION_KEY, "") == incarnation:
                 return False
     return True
@@ -475,12 +489,12 @@ def is_other_table(uri: str, incarnation: str) -> bool:
 def index_coverage(
     uri: str, columns: Collection[str] = (), names: Collection[str] = ()
 ) -> tuple[int, list[IndexCoverage]]:
-    """Return the latest version, and its indexes by name. Reads no rows.
+    """Return the number of the latest version, and its indexes by name. No rows are read.
 
     Args:
         uri: The table.
-        columns: Only indexes on one of these; empty: on any.
-        names: Only these indexes; empty: any.
+        columns: The columns whose indexes to return; empty: all columns.
+        names: The names of the indexes to return; empty: all.
 
     Raises:
         LemanError: What `open_table` raises.
@@ -492,7 +506,7 @@ def index_coverage(
 def index_coverage_of(
     dataset: lance.LanceDataset, columns: Collection[str], names: Collection[str]
 ) -> list[IndexCoverage]:
-    """Return the indexes of an open table, as `index_coverage` does."""
+    """Return what `index_coverage` does, for a table that is open."""
     wanted = [
         index
         for index in dataset.describe_indices()

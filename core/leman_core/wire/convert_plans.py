@@ -1,6 +1,6 @@
-"""Requests and plans of backfills, protobuf ↔ model.
+"""Convert requests and plans of backfills to protobuf and back.
 
-The tasks of a plan are Arrow record batches. Earlier releases read and write them as `FragmentTask` messages.
+The tasks of a plan are sent as Arrow record batches. Earlier releases send and read them as `FragmentTask` messages.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def reason_count_from_proto(message: planner_pb2.ReasonCount) -> ReasonCount:
 
 
 def value_state_from_proto(state: int) -> ValueState | None:
-    """Return the state; None: no state is asked for."""
+    """Convert a state; None if the request does not ask for a state."""
     if state not in _STATE_FROM:
         raise InvalidArgument("UNKNOWN_VALUE", f"state is {state}; known are 0 to {max(_STATE_FROM)}", field="state")
     return _STATE_FROM[state]
@@ -318,7 +318,7 @@ def source_from_proto(message: plan_pb2.InputSource) -> InputSource:
 
 
 def add_task(batch: plan_pb2.FragmentTaskBatch, task: FragmentTask) -> plan_pb2.FragmentTask:
-    """Add the task as the batch's last message, and return it."""
+    """Append the task to the batch as a message, and return the message."""
     message = batch.tasks.add(
         fragment_id=task.fragment_id,
         physical_rows=task.physical_rows,
@@ -328,7 +328,7 @@ def add_task(batch: plan_pb2.FragmentTaskBatch, task: FragmentTask) -> plan_pb2.
         checkpoint_prefix=task.checkpoint_prefix,
         input_files=task.input_files,
     )
-    if task.current_file:  # an argument costs also where it is empty
+    if task.current_file:  # passing an empty value as an argument would also take time
         message.current_file = task.current_file
     if task.extend_current:
         message.extend_current = True
@@ -374,10 +374,10 @@ def tasks_to_bytes(batch: pa.RecordBatch) -> bytes:
 
 
 def tasks_from_bytes(streams: Iterable[bytes]) -> PlannedTasks:
-    """Return the tasks that `tasks_to_bytes` gave, batch by batch.
+    """Decode streams of tasks that `tasks_to_bytes` returned, one for each batch.
 
     Raises:
-        InvalidArgument: UNKNOWN_VALUE – a release wrote them that this one does not know.
+        InvalidArgument: UNKNOWN_VALUE – a release that this one does not know wrote them.
     """
     try:
         return PlannedTasks(batch for stream in streams for batch in pa.ipc.open_stream(stream)).checked()

@@ -42,13 +42,13 @@ _TIMES: dict[str, Callable[[str], pa.DataType]] = {
     "duration": pa.duration,
 }
 _UNITS = ("s", "ms", "us", "ns")
-#: Encodings of precision and scale: a negative scale is never below -128.
+#: The type's `length` has a decimal's precision and scale in one number. A negative scale is never below -128.
 _PRECISION, _LOWEST_SCALE = 1000, 128
 _EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
 
 
 def schema_to_json(schema: pa.Schema) -> types_pb2.JsonArrowSchema:
-    """Convert a schema; types that Lance does not store, such as unions, have only their Arrow name."""
+    """Convert a schema to a message. Types that Lance does not store, such as unions, get only their Arrow name."""
     return types_pb2.JsonArrowSchema(
         fields=[_field_to_json(field) for field in schema], metadata=_text(schema.metadata or {})
     )
@@ -61,12 +61,12 @@ def schema_from_json(message: types_pb2.JsonArrowSchema, field: str) -> pa.Schem
         field: The request's field, for the error.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – it is invalid.
+        InvalidArgument: BAD_SCHEMA – the message is invalid.
     """
     try:
         fields = [_field_from_json(child) for child in message.fields]
         described = pa.schema(fields, _bytes(message.metadata) or None)
-        return pa.ipc.read_schema(pa.BufferReader(described.serialize()))  # gives extension types their own form
+        return pa.ipc.read_schema(pa.BufferReader(described.serialize()))  # turns metadata into extension types
     except (pa.ArrowException, ValueError, TypeError, OverflowError, KeyError) as error:
         raise InvalidArgument(
             "BAD_SCHEMA", f"{field} does not describe an Arrow schema: {error}", field=field
@@ -80,24 +80,24 @@ def type_from_json(message: types_pb2.JsonArrowDataType, field: str) -> pa.DataT
         field: The request's field, for the error.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – it is invalid.
+        InvalidArgument: BAD_SCHEMA – the message is invalid.
     """
     column = types_pb2.JsonArrowField(name="x", type=message)
     return schema_from_json(types_pb2.JsonArrowSchema(fields=[column]), field).field(0).type
 
 
 def schema_from_either(raw: bytes, described: types_pb2.JsonArrowSchema | None, field: str) -> pa.Schema:
-    """Return the schema of a request in one or both forms: an IPC schema message and a readable message.
+    """Return the schema of a request, which has it as an IPC schema message, as a readable message, or as both.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – one is invalid, or they contradict each other.
+        InvalidArgument: BAD_SCHEMA – a message is invalid, or the two contradict each other.
     """
     json_field = f"json_{field}"
     if described is None:
         return schema_from_bytes(raw, field)
     if not raw:
         return schema_from_json(described, json_field)
-    schema = schema_from_bytes(raw, field)  # it is complete; the readable form has one name for similar types
+    schema = schema_from_bytes(raw, field)  # this form is complete; the other has the same name for similar types
     if schema_to_json(schema) != described and _plain(schema_from_json(described, json_field)) != _plain(schema):
         message = f"{field} and {json_field} contradict each other: give one of them"
         raise InvalidArgument("BAD_SCHEMA", message, field=json_field)
@@ -120,7 +120,7 @@ def _field_to_json(field: pa.Field) -> types_pb2.JsonArrowField:
 
 
 def _extension_metadata(kind: pa.BaseExtensionType) -> bytes:
-    """Return an extension type's metadata in a stored schema; pyarrow does not return it for its own types."""
+    """Return an extension type's metadata in a stored schema. pyarrow has no call that returns it for its own types."""
     if isinstance(kind, pa.ExtensionType):
         return bytes(kind.__arrow_ext_serialize__())
     if isinstance(kind, pa.FixedShapeTensorType):
@@ -199,7 +199,7 @@ def _values_from_json(message: types_pb2.JsonArrowDataType) -> pa.DataType:
 
 
 def _check_needless(name: str, message: types_pb2.JsonArrowDataType) -> None:
-    """Refuse fields of a message that its type does not have."""
+    """Refuse a message with a field that has no meaning for its type."""
     wanted = {
         "fields": name in _LISTS or name in ("fixed_size_list", "struct", "map"),
         "length": name in _DECIMALS or name in ("fixed_size_binary", "fixed_size_list"),
@@ -255,7 +255,7 @@ def _timezone(message: types_pb2.JsonArrowDataType) -> str:
 
 
 def _text(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the entries that are text; others are only in the schema's IPC form."""
+    """Return the entries of metadata that are text. Other entries are only in the schema's IPC form."""
     found = {}
     for key, value in metadata.items():
         try:

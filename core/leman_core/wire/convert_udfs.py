@@ -1,6 +1,7 @@
 """Convert functions, their options and requests for previews to protobuf and back.
 
-Definitions of remote functions are completed by their servers' descriptions. See `convert_values` for the errors.
+The servers of a remote function describe it, and their description completes its definition. See `convert_values` for
+the errors.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from leman_core.wire.convert_values import (
 
 
 def complete_definition(message: udf_pb2.UdfDefinition, told: FunctionDescription) -> udf_pb2.UdfDefinition:
-    """Return a definition completed by a server's description: version, input columns and types."""
+    """Return the definition of a remote function, with missing fields taken from a server's description of it.
+
+    These are the version, the input columns and the types.
+    """
     full = udf_pb2.UdfDefinition()
     full.CopyFrom(message)
     full.version = full.version or told.version
@@ -51,7 +55,7 @@ def complete_definition(message: udf_pb2.UdfDefinition, told: FunctionDescriptio
 
 
 def check_described(udf: UdfDefinition, told: FunctionDescription) -> None:
-    """Refuse a definition that contradicts the servers.
+    """Refuse a definition that contradicts the servers' description of the function.
 
     Raises:
         FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH.
@@ -84,9 +88,9 @@ _ACTION_TO = {
     ErrorAction.SKIP: udf_pb2.ErrorRule.ACTION_SKIP,
     ErrorAction.RETRY: udf_pb2.ErrorRule.ACTION_RETRY,
 }
-#: The defaults of a rule that retries.
+#: The defaults of an error rule that retries.
 _RETRY = ErrorRule(ErrorAction.RETRY, max_attempts=3, initial_backoff_seconds=0.5)
-#: A shorter call timeout would be zero on its way back.
+#: The shortest timeout of a call, in seconds. Its message has whole microseconds: a shorter one would become zero.
 _SHORTEST_SECONDS = 1e-6
 _KIND_FROM = {number: kind for kind, number in _KIND_TO.items()}
 _ACTION_FROM = {number: action for action, number in _ACTION_TO.items()}
@@ -131,10 +135,11 @@ def udf_from_proto(message: udf_pb2.UdfDefinition, described: FunctionDescriptio
     """Convert a function.
 
     Args:
-        described: The description by the servers of a remote one, which completes the message.
+        described: The servers' description, if the function is remote. It completes the message.
 
     Raises:
-        FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH – they contradict it.
+        FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH – the message and the description
+            contradict each other.
     """
     if described is None:
         return _from_proto(message)
@@ -173,7 +178,7 @@ def _from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
 
 
 def remote_from_proto(message: udf_pb2.UdfDefinition) -> RemoteFunction | None:
-    """Return where the function is served; None: it is not remote. By default its name there is its name here."""
+    """Return a remote function's servers and its name on them (by default its own); None for any other function."""
     if not message.HasField("remote_function"):
         return None
     remote = message.remote_function
@@ -194,7 +199,8 @@ def _timeout(message: udf_pb2.UdfDefinition) -> float:
 def _check_known(field: pa.Field) -> None:
     """Refuse an unknown extension type.
 
-    It would be treated as its storage type, and the function as another one the next time.
+    pyarrow would replace the type by its storage type. The stored function would then differ from the same function in
+    a later request.
 
     Raises:
         InvalidArgument: BAD_UDF.
@@ -213,7 +219,7 @@ def _check_known(field: pa.Field) -> None:
 
 
 def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:
-    """Return the message; None if no resources were requested."""
+    """Convert resources to a message; None if no resources were requested."""
     if resources == Resources():
         return None
     return udf_pb2.Resources(
@@ -265,7 +271,7 @@ def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
 
 
 def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
-    """Convert a policy; missing fields have their defaults."""
+    """Convert a message to a policy, with the defaults for missing fields."""
     rules = tuple(_rule(rule) for rule in message.rules)
     return ErrorPolicy(
         rules,
@@ -319,7 +325,7 @@ def preview_from_proto(
     """Convert a request for a preview.
 
     Args:
-        described: The description by the servers of a remote function.
+        described: The servers' description, if the function is remote.
 
     Raises:
         InvalidArgument: BAD_REQUEST, BAD_NUMBER, BAD_UDF.

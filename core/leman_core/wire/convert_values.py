@@ -1,7 +1,7 @@
 """Convert values that many messages have: Arrow schemas, enums, durations, times, labels, environment variables.
 
-Raises InvalidArgument: UNKNOWN_VALUE for an enum value that this release does not know, BAD_SCHEMA for bytes that are
-not an Arrow schema. Errors never show values of environment variables.
+All functions raise InvalidArgument with UNKNOWN_VALUE for an enum value that this release does not know, and with
+BAD_SCHEMA for bytes that are not an Arrow schema. No error shows the value of an environment variable.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Value = TypeVar("Value")
 def schema_to_bytes(schema: pa.Schema) -> bytes:
     """Return an Arrow IPC schema message.
 
-    Equal schemas have the same message: metadata is sorted at every depth, as Lance returns it in another order each
-    time that it opens a table.
+    Equal schemas give the same bytes. For this, metadata is sorted at every depth, because Lance returns its entries in
+    another order each time that it opens a table.
     """
     fields = [_in_order(field) for field in schema]
     return bytes(pa.schema(fields, _sorted(schema.metadata)).serialize())
 
 
 def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
-    """Return the schema of an IPC schema message; `field`: the request's field, for the error."""
+    """Decode an IPC schema message. `field` is the request's field, for the error."""
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(raw))
         check_utf8(schema)
@@ -47,19 +47,19 @@ def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
 
 
 def field_from_bytes(raw: bytes, field: str) -> pa.Field:
-    """Return the one field of an IPC schema message."""
+    """Decode an IPC schema message that has exactly one field, and return that field."""
     return only_field(schema_from_bytes(raw, field), field)
 
 
 def only_field(schema: pa.Schema, field: str) -> pa.Field:
-    """Return the only field of a schema; `field`: the request's field, for the error."""
+    """Return the only field of a schema. `field` is the request's field, for the error."""
     if len(schema) != 1:
         raise InvalidArgument("BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field)
     return schema.field(0)
 
 
 def enum_value(table: Mapping[Number, Value], number: Number, field: str) -> Value:
-    """Return the value of an enum's number; `field`: the request's field, for the error."""
+    """Return the model's value for the number of an enum. `field` is the request's field, for the error."""
     value = table.get(number)
     if value is None:
         listed = ", ".join(str(n) for n in sorted(table))
@@ -78,17 +78,17 @@ def _sorted(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None
 # ruff: noqa: D103 - x_to_proto and x_from_proto say it all
 
 
-#: The most workers of a job, and threads of each, that a request may ask for.
+#: The most workers of a job, and the most threads of each worker, that a request may ask for.
 MOST_WORKERS, MOST_THREADS = 10_000, 1_000
 
-#: The longest duration of protobuf: 10,000 years.
+#: The longest duration that protobuf allows: 10,000 years.
 _LONGEST_SECONDS = 315_576_000_000
-#: The range of times of protobuf: the years 1 to 9999.
+#: The times that protobuf allows: the years 1 to 9999.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 
 def duration_to_proto(seconds: float) -> Duration:
-    """Return a duration in microseconds, the precision of a float of seconds."""
+    """Convert seconds to a duration, rounded to microseconds, as a float of seconds is not more precise."""
     message = Duration()
     message.FromMicroseconds(round(min(seconds, _LONGEST_SECONDS) * 1e6))
     return message
@@ -98,7 +98,7 @@ def seconds_from_proto(message: Any, field: str, *, default: float = 0.0) -> flo
     """Return the seconds of an optional duration.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – it is set and not a duration, or negative.
+        InvalidArgument: BAD_NUMBER – the field is set, but negative or not a valid duration.
     """
     if not message.HasField(field):
         return default
@@ -124,7 +124,7 @@ def microseconds_from_proto(message: Any, field: str) -> int | None:
     """Return an optional time, in microseconds since the epoch.
 
     Raises:
-        InvalidArgument: BAD_TIME – it is set and not a time of the years 1 to 9999.
+        InvalidArgument: BAD_TIME – the field is set, but not a time in the years 1 to 9999.
     """
     if not message.HasField(field):
         return None
@@ -141,13 +141,13 @@ def number_from_proto(message: Any, field: str, *, least: float = 1, most: float
 
     Args:
         message: The message with the field.
-        field: Its name.
-        least: Its minimum if set.
-        most: Its maximum.
-        default: Returned if it is not set.
+        field: The name of the field.
+        least: The smallest allowed number, if the field is set.
+        most: The largest allowed number.
+        default: The result if the field is not set.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – it is set and below `least`, above `most`, or not a number.
+        InvalidArgument: BAD_NUMBER – the field is set, but below `least`, above `most`, or not a number.
     """
     if not message.HasField(field):
         return default
@@ -161,10 +161,10 @@ def number_from_proto(message: Any, field: str, *, least: float = 1, most: float
 
 
 def positive_from_proto(message: Any, field: str) -> float:
-    """Return an optional number above 0; 0: it is not set.
+    """Return an optional number above 0, or 0 if the field is not set.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – it is set and not above 0.
+        InvalidArgument: BAD_NUMBER – the field is set, but not above 0.
     """
     value = float(number_from_proto(message, field, least=0))
     if message.HasField(field) and value == 0:
@@ -173,17 +173,17 @@ def positive_from_proto(message: Any, field: str) -> float:
 
 
 def or_none(value: Any) -> Any:
-    """Return the value for an optional field: None if it is empty."""
+    """Return a value for an optional field of a message: None if the value is empty."""
     return value or None
 
 
 def unless_negative(number: int) -> int | None:
-    """Return the value for an optional field: None if it is negative."""
+    """Return a number for an optional field of a message: None if the number is negative."""
     return None if number < 0 else number
 
 
 def ref_to_proto(name: str, version: str) -> udf_pb2.UdfRef | None:
-    """Return the name of a function as a message; None if there is none."""
+    """Return the message for a function's name and version; None if the name is empty."""
     return udf_pb2.UdfRef(name=name, version=version) if name or version else None
 
 
@@ -193,7 +193,7 @@ _LABEL_KEY = re.compile(r"[A-Za-z0-9_./-]{1,63}")
 
 
 def labels_from_proto(labels: Mapping[str, str], field: str = "labels") -> dict[str, str]:
-    """Return the labels of a job or a database.
+    """Check and return the labels of a job or a database.
 
     Raises:
         InvalidArgument: BAD_LABEL – too many labels, or an invalid key or value.
@@ -216,8 +216,8 @@ def labels_from_proto(labels: Mapping[str, str], field: str = "labels") -> dict[
 MOST_VARIABLES = 64
 MOST_BYTES = 32 << 10
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Names that function processes use themselves, in capitals: some are read long before a job begins, and others control
-#: how tables are read and written.
+#: Variables that function processes use themselves, so that jobs may not set them; in capitals. Some are read long
+#: before a job begins, and others control how tables are read and written.
 _RESERVED = frozenset(
     {"ALL_PROXY", "BASH_ENV", "GLIBC_TUNABLES", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "JAVA_HOME", "NO_PROXY", "PATH"}
     | {"PWD", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR"}
@@ -227,12 +227,12 @@ _RESERVED_BEGINNINGS = (
     *("LEMAN_", "LANCE_", "PYSPARK_", "PYTHON", "RUST_", "SPARK_", "DYLD_", "LD_", "MALLOC_"),
     *STORE_BEGINNINGS,
 )
-#: numpy's OpenBLAS reads these when it is loaded, before a job has its process.
+#: Variables that numpy's OpenBLAS reads when it is loaded, which is before its process gets a job.
 _THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS")
 
 
 def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]:
-    """Return the environment variables of a job or a preview.
+    """Check and return the environment variables of a job or a preview.
 
     Raises:
         InvalidArgument: BAD_ENV – too many variables, or an invalid name or value.
@@ -265,7 +265,7 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether function processes use a variable themselves."""
+    """Return whether function processes use a variable themselves, so that jobs may not set it."""
     upper = name.upper()
     return upper in _RESERVED or upper in _THREAD_COUNTS or upper.startswith(_RESERVED_BEGINNINGS)
 

@@ -56,12 +56,12 @@ _POLICIES = {
 }
 
 
-#: Stored format of a view → how it refers to rows of its source.
+#: The stored format of a view → the way in which the view refers to rows of its source.
 _ROW_REFERENCES = {1: catalog_pb2.ROW_REFERENCE_ADDRESS, 2: catalog_pb2.ROW_REFERENCE_STABLE_ROW_ID}
 
 
 def quoted_column(column: str) -> str:
-    """Return the expression that is only a column of the source."""
+    """Return an expression that reads a column of the source unchanged."""
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -80,7 +80,7 @@ def query_to_proto(query: ViewQuery) -> catalog_pb2.ViewQuery:
 def query_from_proto(message: catalog_pb2.ViewQuery) -> ViewQuery:
     """Convert a query.
 
-    `source_column` is set if a column has no expression, or only a name in backticks.
+    `source_column` of a column is set if its expression is empty or only a name in backticks.
     """
     return ViewQuery(
         database=message.source.database,
@@ -232,7 +232,7 @@ def summary_to_proto(view: ViewSummary) -> catalog_pb2.MaterializedViewSummary:
 
 
 def visible_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns that queries show."""
+    """Return the schema without the columns that queries do not show."""
     return pa.schema([field for field in schema if field.name not in INTERNAL_COLUMNS])
 
 
@@ -247,7 +247,7 @@ def _word(words: type[Word], prefix: str, numbers: Any, number: int) -> Word:
 
 
 def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse:
-    """Convert a refresh plan. The definition is in the schema's metadata."""
+    """Convert a refresh plan. The view's definition is in the metadata of the plan's schema."""
     return planning_pb2.PlanRefreshResponse(
         uri=plan.uri,
         version=plan.version,
