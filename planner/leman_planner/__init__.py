@@ -1,1 +1,1 @@
-"""What is left to do, and why: a plan is a pure function of table snapshot, checkpoints and request."""
+"""The planner: decide what is left to compute, and why, from a table's snapshot, checkpoints and a request."""

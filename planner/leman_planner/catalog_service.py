@@ -79,7 +79,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 #: Reasons with which a commit is rejected if columns changed after the request was checked.
 _OVERTAKEN = frozenset({"COLUMN_EXISTS", "COLUMN_NOT_DEFINED"})
-#: How often a request is checked if others keep changing the columns.
+#: The maximum number of times that a request is checked while others keep changing the columns.
 _TRIES = 5
 
 

@@ -40,7 +40,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
     """The RPCs of DatabaseService, as protos/leman/v1/databases.proto describes them.
 
     Args:
-        registry: None if none is configured.
+        registry: The registry, or None if none is configured.
     """
 
     def __init__(self, registry: DatabaseRegistry | None, pool: BlockingPool) -> None:

@@ -53,12 +53,12 @@ from leman_planner.views.refresh_reader import ViewReader
 def explain_plan(
     plan: Plan, decisions: int, seconds: float | None, on_stale_input: OnStaleInput = OnStaleInput.ERROR
 ) -> planner_pb2.ExplainPlanResponse:
-    """Describe what a backfill would do, with the first `decisions` fragments that have work.
+    """Describe what a backfill would do, and list the first `decisions` fragments that have work.
 
     Args:
         plan: The plan.
         decisions: How many fragments to list.
-        seconds: The estimated duration; None: unknown.
+        seconds: The estimated duration, or None if it is unknown.
         on_stale_input: What the job would do about stale inputs.
     """
     header, found = plan.header, rows_found(plan)
@@ -147,7 +147,7 @@ class ColumnStates:
 
 
 class StatesReader:
-    """Reads the row states of a column. It reads states of partial files, deletions and NULLs, but no values."""
+    """Reads the row states of a column. It reads states in partial files, deletions and NULLs, but no values."""
 
     def __init__(self, plans: PlanMaker) -> None:
         self._plans = plans
@@ -291,7 +291,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         )
 
 
-#: The maximum number of tasks in a message, and the size in bytes after which it gets no more.
+#: The maximum number of tasks in a message, and the size in bytes from which on no further task is added.
 MAX_BATCH_TASKS = 4000
 MAX_BATCH_BYTES = 1 << 20
 
@@ -369,7 +369,8 @@ def _sized(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield batch
 
 
-#: While unread plans have this size in all, further plans are refused. A plan of 100,000 fragments has 10 MB.
+#: If the plans that callers have not read yet take this many bytes, further plans are refused. A plan of 100,000
+#: fragments takes 10 MB.
 _UNREAD_BYTES = 256 << 20
 
 

@@ -1,4 +1,4 @@
-"""Compare requested columns with existing ones, and estimate what a change costs. Pure."""
+"""Compare requested columns with existing ones, and estimate what a change costs. No I/O."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _UNITS = (("second", 1.0, 90.0), ("minute", 60.0, 90.0 * 60), ("hour", 3600.0, 3
 _DAY = 24 * 3600.0
 
 
-#: The evidence that an estimate needs: so many rows, or so many seconds in the function. The cost of a few rows is
-#: mostly that of opening and closing files.
+#: The measured rows, or the seconds in the function, that an estimate needs. With fewer, most of the time is that of
+#: opening and closing files.
 _ENOUGH_ROWS = 20
 _ENOUGH_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Seconds of wall time that backfills took for some rows, and seconds that the function took for them."""
+    """The number of rows that backfills computed, their seconds of wall time, and the seconds within the function."""
 
     rows: int = 0
     seconds: float = 0.0
@@ -41,7 +41,7 @@ class RunTime:
 
     @property
     def is_enough(self) -> bool:
-        """Return whether the time of other rows can be estimated from it."""
+        """Return whether this run time is enough to estimate the time of other rows."""
         return self.rows >= _ENOUGH_ROWS or self.function_seconds >= _ENOUGH_SECONDS
 
     def of(self, rows: int) -> float:
@@ -52,8 +52,8 @@ class RunTime:
 def run_time(job: Job) -> RunTime | None:
     """Return the run time of a job, or None if it has not ended or called no function.
 
-    The time of its workers counts, divided by the number that ran concurrently. Fixed costs, such as starting Spark,
-    do not count.
+    It is the total time of the job's workers divided by the number of concurrent workers, without fixed costs such as
+    starting Spark.
     """
     progress = job.progress
     wall = job.ended_at - job.started_at
@@ -123,11 +123,11 @@ class ColumnOutcome:
     expected_seconds: float | None = None
     #: Differences other than those of the functions' sources, as text.
     notes: tuple[str, ...] = ()
-    #: Whether values of the present definition exist, committed or not, which would become stale.
+    #: Whether values of the present definition, committed or not, exist. The change would make them stale.
     has_values: bool = True
     #: The number of rows, committed or stored, that are finished with the present definition but not with the new one.
     rows_lost: int = 0
-    #: Rows that the next backfill does not compute, as values that the new definition gave before are still stored.
+    #: Rows that the next backfill does not compute, because their values of the new definition are still stored.
     rows_found: int = 0
     #: Stale rows that the next backfill first compares with earlier versions.
     rows_compared: int = 0
@@ -186,8 +186,9 @@ def inputs_asked(
 ) -> tuple[TableField, ...]:
     """Return the input columns that a request lists for an existing computed column.
 
-    If the table no longer has a column of a listed name, the name stands for the input that had it when the column was
-    bound. Computed columns follow renames of their inputs, so an unchanged program can run again.
+    If the table no longer has a column of a listed name, the name stands for the input that had this name when the
+    column was bound. Computed columns follow renames of their inputs, so a program that still lists the old names can
+    run again.
 
     Raises:
         FailedPrecondition: As `column_checks.find_inputs` and `check_inputs`.
@@ -221,7 +222,7 @@ def difference_notes(
         inputs: Its inputs.
         bound: The column's binding.
         table: The table.
-        registered: The function that the column has, if it is registered.
+        registered: The column's present function, if it is still registered.
     """
     found = []
     if bound.function != (udf.name, udf.version):
@@ -246,9 +247,9 @@ def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
 
 
 def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
-    """Return how many rows are finished in the plan `before` but not in `after`, and how many of them are only stored.
+    """Return how many rows are finished in `before` but not in `after`, and how many of these are only stored.
 
-    An unfinished job has computed the stored rows, and they are not in the table yet.
+    Stored rows were computed by an unfinished job, and are not in the table yet.
     """
     lost = max(0, after.rows_to_compute - before.rows_to_compute)
     stale, first = rows_by_need(after)
@@ -289,7 +290,7 @@ def _names(fields: Sequence[TableField]) -> list[str]:
 
 
 def input_names(bound: ColumnBinding, table: TableSnapshot) -> list[str]:
-    """Return the present names of a column's inputs. An input that is gone has its former name."""
+    """Return the present names of a column's inputs, or the former name of an input that is gone."""
     found = ((known, table.find_id(known.field_id) or table.find(known.name)) for known in bound.inputs)
     return [known.name if field is None else field.name for known, field in found]
 

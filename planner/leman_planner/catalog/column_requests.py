@@ -1,4 +1,4 @@
-"""Requests for columns of a table: which of them are new or changed, and how long earlier backfills of them took."""
+"""Compare requested columns with a table's columns, and estimate backfills by the run times of earlier ones."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from leman_planner.planning.request_resolution import defined_column
 
 _log = structlog.get_logger(__name__)
 
-#: How many stored job states are read, the newest first. Each job has a few.
+#: The maximum number of stored job states that are read, newest first. Each job has a few of them.
 _LOOKED_AT = 200
 
 
 def expected_seconds(database: str, table: str, column: str, rows: int) -> float | None:
-    """Estimate the seconds for computing a number of rows. Return None for no rows, or if the time is unknown.
+    """Estimate the seconds for computing `rows` rows of a column. Return None for no rows, or if the time is unknown.
 
-    It is unknown if the job history cannot be read.
+    The time is unknown if the job history cannot be read.
     """
     if not rows:
         return None
@@ -86,7 +86,7 @@ class ColumnRequest:
     columns: Sequence[NewColumn]
     on_change: OnChange
     request_id: str
-    #: Distinguishes the request from another one with the same id.
+    #: Distinguishes the request from a different one that reuses its id.
     body: str
 
 
@@ -94,7 +94,7 @@ class ColumnRequest:
 class ColumnWork:
     """The commits to make, in order, and the outcomes to report afterwards."""
 
-    #: The present version of the table, which is reported if there is nothing to commit.
+    #: The table's version when it was compared. It is reported if there is nothing to commit.
     version: int
     changed: Addition | None
     added: Addition | None
@@ -191,7 +191,7 @@ class ColumnRequests:
     def _compared(
         self, request: ColumnRequest, table: TableSnapshot, new: Sequence[pa.Field]
     ) -> tuple[list[ColumnOutcome], list[NewColumn]]:
-        """Return the outcomes for existing columns, and those among the columns that get another definition."""
+        """Return the outcomes for the existing columns, and those requested columns whose definition changes."""
         added = {field.name: field for field in new}
         outcomes: list[ColumnOutcome] = []
         changed: list[NewColumn] = []
@@ -220,7 +220,7 @@ class ColumnRequests:
         kept = request.on_change is OnChange.KEEP
         if binding.was_made_by(existing.field.arrow, request.request_id):
             return ColumnOutcome(column=column, outcome=Outcome.KEPT if kept else Outcome.UPDATED, function=function)
-        gives_up = request.on_change is OnChange.UPDATE and bool(bound.kept)  # drop values that an earlier "keep" kept
+        gives_up = request.on_change is OnChange.UPDATE and bool(bound.kept)  # values that an earlier "keep" kept
         if column_changes.is_same(udf, existing.inputs, bound, table) and not gives_up:
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
         before = self._function_before(request.database, bound)
@@ -252,7 +252,7 @@ class ColumnRequests:
         )
 
     def _plan_after(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> Forecast:
-        """Return the plan with the new definition."""
+        """Return the plan that a backfill would have with the column's new definition."""
         column, udf, bound, inputs = existing.asked.name, existing.udf, existing.bound, existing.inputs
         earlier = column_checks.kept_functions(column, bound, udf, inputs, table) if kept else ()
         rebound = column_checks.binding_to(

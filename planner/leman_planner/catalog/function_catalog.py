@@ -53,13 +53,13 @@ class AnnouncedBundle:
 
 
 class BundleUploads:
-    """All uploads of bundles of a process. Each has one piece in memory, and uses a thread while it writes."""
+    """All uploads of bundles of a process. Each upload has one piece in memory, and uses a thread while it writes."""
 
     def __init__(self, settings: Udf, registry: Callable[[str], UdfRegistry]) -> None:
         self._places = limit_store_calls(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of UploadBundle")
         self._idle_seconds = settings.upload_idle_seconds
         self._registry = registry
-        # An upload has one task at a time. If it is abandoned, that task is the removal of its file.
+        # An upload has one task at a time: writing a piece or, once its caller has left, removing its file.
         self._threads = BlockingPool(settings.max_uploads, max_queued=1 << 20, name="bundles")
         self._given_up: set[asyncio.Task[None]] = set()
 
@@ -173,8 +173,8 @@ class Registrations:
 
         Raises:
             LemanError: As `UdfRegistry.put`.
-            InvalidArgument: BAD_UDF – the definition does not name the bundle, or the SQL reads other columns than it
-                names; INVALID_EXPRESSION – no table can compute the SQL.
+            InvalidArgument: BAD_UDF – the definition does not name the bundle, or its SQL reads columns that the
+                definition does not name; INVALID_EXPRESSION – no table can compute the SQL.
             PermissionDenied: ROLE_REQUIRED – the entrypoint is not listed.
         """
         if bundle and not udf.bundle_sha256:
@@ -344,7 +344,7 @@ class PreviewPlans:
 
 
 def _fields_in(read: TableSnapshot, inputs: Sequence[TableField]) -> tuple[TableField, ...]:
-    """Return the columns as they are in the version that is read.
+    """Return the input columns as they are defined in the version that is read.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_MISSING.

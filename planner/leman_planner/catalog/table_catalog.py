@@ -120,7 +120,7 @@ class Catalog:
         return snapshot
 
     def function(self, database: str, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
-        """Return the function of a requested column. If it is an expression, it may not be registered yet.
+        """Return the function of a requested column. The function of an expression may not be registered yet.
 
         Raises:
             LemanError: See `CatalogService.AddColumns` (protos/leman/v1/catalog.proto).
@@ -132,8 +132,8 @@ class Catalog:
     ) -> Addition:
         """Check new columns and return them as fields with their bindings.
 
-        Column ids are derived from the request id, so that a retry gets the same ones. `body` distinguishes the request
-        from another one with the same id.
+        Column ids are derived from the request id, so that a retry of the request gets the same ids. `body`
+        distinguishes the request from a different one that reuses its id.
 
         Raises:
             LemanError: See `CatalogService.AddColumns` (protos/leman/v1/catalog.proto).
@@ -193,7 +193,7 @@ class Catalog:
     ) -> Addition:
         """Check columns that get other functions and return them as fields with their new bindings.
 
-        They may read the columns in `also`, which are added first.
+        Their functions may read the columns in `also`, which are added first.
 
         Raises:
             LemanError: See `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto).
@@ -217,7 +217,7 @@ class Catalog:
             if column.input_columns:
                 inputs = column_checks.find_inputs(column.input_columns, udf, snapshot)
             else:
-                own = (udf.name, udf.version) == bound.function  # registers it again if its definition is damaged
+                own = (udf.name, udf.version) == bound.function  # a damaged definition is registered again
                 before = udf if own else registry.find_expected(bound.udf_name, bound.udf_version)
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)

@@ -1,4 +1,4 @@
-"""The graph of computed columns that read each other, also with columns that are about to be added. Pure."""
+"""The graph of computed columns that read each other, including columns that are about to be added. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def upstream_columns(table: TableSnapshot, column: str, inputs: Iterable[TableFi
     """Return the computed columns that a column depends on, directly or indirectly, each before its readers.
 
     Args:
-        inputs: The columns that it reads, or None for those of its binding.
+        inputs: The columns that `column` reads, or None for the inputs in its binding.
 
     Raises:
         FailedPrecondition: COLUMN_CYCLE.

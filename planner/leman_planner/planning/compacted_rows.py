@@ -1,16 +1,16 @@
 """Find the computed rows of compacted fragments, and stored rows that must be stored again elsewhere. Pure.
 
 `RowTracer` finds the computed rows of a fragment whose file compaction wrote. Such a fragment has the live rows of
-older ones, in order. Their states are known from names of files, row states and records. Example: fragment 0 (rows a b
-c, all computed, b deleted) and fragment 1 (rows d e, nothing computed) became fragment 5 with rows a c d e. Its states
-are computed, computed, untouched, untouched, so the plan has rows 2 and 3.
+older fragments, in order. The names of the older files, their row states and records show which rows were computed.
+Example: fragment 0 (rows a b c, all computed, b deleted) and fragment 1 (rows d e, nothing computed) became fragment 5
+with rows a c d e. Its states are computed, computed, untouched, untouched, so the plan has rows 2 and 3.
 
-`CheckpointMigrator` finds stored rows that a plan cannot use where they are: rows of fragments that compaction removed,
-rows in files that another function's files replaced, and rows computed from earlier files of the inputs. They are
-stored again as checkpoints of the fragments that have the rows now (`MigratedRows`), where the next plan finds them. A
-replaced file is not installed again, because `cleanup_old_versions` may delete it at any moment. Example: fragment 0
-(rows 0 to 9, row 3 deleted) and fragment 1 (rows 0 to 4) became fragment 7. The checkpoint of rows 4 to 9 of fragment 0
-then covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 covers rows 9 to 13.
+`CheckpointMigrator` finds stored rows that a plan cannot use in their present place: rows of fragments that compaction
+removed, rows in files that another function's files replaced, and rows computed from earlier files of the inputs. A job
+stores these rows again as checkpoints of the fragments that have them now (`MigratedRows`), where the next plan finds
+them. A replaced file is not installed again, because `cleanup_old_versions` may delete it at any moment. Example:
+fragment 0 (rows 0 to 9, row 3 deleted) and fragment 1 (rows 0 to 4) became fragment 7. The checkpoint of rows 4 to 9 of
+fragment 0 then covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 covers rows 9 to 13.
 
 If an input is a computed column with a new file, that file lists its predecessors and the rows that differ from each
 (`leman_core.model.row_states`). All other rows keep the states that they had with a predecessor
@@ -43,11 +43,11 @@ from leman_planner.planning.stored_work import Slot, StoredWork
 
 #: The maximum number of combinations of earlier files of the inputs that are tried.
 _MOST_COMBINATIONS = 64
-#: How many compactions have the status of their fragments made together.
+#: The number of compactions whose fragments are inspected together.
 _REWRITES_AT_ONCE = 256
-#: Stands for the filter of the request, whose id may differ in every fragment.
+#: Stands for the request's filter, because the filter's id may differ between fragments.
 _ASKED = "asked"
-#: If nothing is settled for several reasons, the first of these is reported.
+#: If a fragment has several reasons why no row is settled, the reason that comes first here is reported.
 _GRAVEST = (
     Reason.HISTORY_LOST,
     Reason.UDF_CHANGED,
@@ -61,7 +61,7 @@ Part = TypeVar("Part")
 
 
 class Archive(Protocol):
-    """Reads the remains of older fragments. Each method returns None if they are gone or damaged."""
+    """Reads what is still stored about older fragments. Each method returns None if that is gone or damaged."""
 
     def record(self, status: FragmentStatus) -> FragmentRecord | None:
         """Return the record of a file that compaction wrote for a fragment."""
@@ -85,7 +85,7 @@ class _Rows:
     """Consecutive rows with their states."""
 
     count: int
-    #: The states, or a single state if all rows have the same. Versions are places in `ResolvedRequest.versions`.
+    #: The states, or a single state for all rows. A version in a state is an index into `ResolvedRequest.versions`.
     states: States | int
     #: The reason if no row is settled.
     why: Reason
@@ -111,19 +111,20 @@ class RowTracer:
         self._archive = archive
         self._rewrites: dict[str, Rewrite] = {}
         self._lost: set[str] = set()
-        #: What each compaction wrote, by id of the rewrite; None if it does not add up.
+        #: The rows that each compaction wrote, by id of the rewrite; None if the numbers of rows differ before and
+        #: after it.
         self._made: dict[int, _Rows | None] = {}
 
     def knows(self, file: str) -> bool:
-        """Return whether the origin of a file was added, or is lost."""
+        """Return whether the history of a file was already added, or is known to be lost."""
         return file in self._rewrites or file in self._lost
 
     def add(self, compactions: CompactionHistory) -> None:
-        """Add compactions, with all on which they depend that were not added before."""
+        """Add compactions, and those earlier ones that they depend on, unless they were added before."""
         self._rewrites.update(compactions.rewrites)
         self._lost.update(compactions.lost)
         added = {id(rewrite): rewrite for rewrite in compactions.rewrites.values() if id(rewrite) not in self._made}
-        # oldest first, so that no compaction waits for another one: there may be thousands in a row
+        # oldest first, so that each finds its predecessors done without recursion: there may be thousands in a row
         rewrites = sorted(added.values(), key=lambda rewrite: rewrite.before)
         for begin in range(0, len(rewrites), _REWRITES_AT_ONCE):
             some = rewrites[begin : begin + _REWRITES_AT_ONCE]
@@ -144,7 +145,7 @@ class RowTracer:
         whole = summary.computed == rows.count
         recorded = record is not None and record.fingerprint == status.fingerprint
         if status.reason is Reason.INPUT_CHANGED:
-            recorded = True  # the names of the present files show it
+            recorded = True  # the names of the fragment's present files show the states
         moved = Moved(summary, b"" if whole else row_states.encode_states(rows.array(), filters, older), recorded)
         reason = Reason.PARTIAL
         if not summary.untouched + summary.failed_older:
@@ -159,7 +160,7 @@ class RowTracer:
         return self._of_earlier_inputs(status.fragment) or rows
 
     def _of_these_inputs(self, status: FragmentStatus) -> _Rows:
-        """Return the rows with states that they got from the present files of the inputs."""
+        """Return the rows, with the states of values that were computed from the present files of the inputs."""
         count = status.fragment.physical_rows
         if status.reason is Reason.REUSED:
             return _Rows(count, row_states.with_version(RowState.COMPUTED, status.version), Reason.REUSED)
@@ -174,7 +175,7 @@ class RowTracer:
     def _of_earlier_inputs(self, fragment: Fragment) -> _Rows | None:
         """Return the rows with values computed from earlier files of the inputs, or None if there are none.
 
-        Filters of that time settle no rows, because they may match other rows now.
+        A filter of an earlier computation settles no rows, because it may match other rows now.
         """
         for earlier, changed in fragment_before(fragment, self._resolved.input_ids, self._archive.predecessors):
             status = inspect_fragments(self._resolved, (earlier,))[0]
@@ -319,7 +320,7 @@ _NONE: Live = np.zeros(0, np.bool_)
 
 
 class CheckpointReader(Protocol):
-    """Reads older stored work. Each method returns None if it is gone or damaged."""
+    """Reads older stored work. Each method returns None if the work is gone or damaged."""
 
     def record(self, key: str) -> FragmentRecord | None:
         """Read a fragment record."""
@@ -342,7 +343,7 @@ class _Target:
     sources: str
 
     missing: tuple[RowRange, ...] | None
-    """Its missing rows, or None if the fragment is gone too, and other fragments have its rows."""
+    """The fragment's missing rows, or None if the fragment is gone too and other fragments have its rows."""
 
     is_traced: bool = False
     """Whether values that were committed before the compaction are still in use."""
@@ -359,7 +360,7 @@ class _Made:
     fragment: Fragment
     #: The file that identifies the compaction, or "" if there was none.
     file: str
-    #: The rows whose inputs have changed since, or None if no row's have.
+    #: The rows whose inputs have changed since, or None if there are no such rows.
     changed: Live | None = None
 
 
@@ -382,10 +383,10 @@ class _Move:
     """The offset of its first live row in the new fragment; negative if an earlier new fragment has its first rows."""
 
     before: int = 0
-    """The version whose deletions apply; 0 if all of its rows were live."""
+    """The version whose deletions apply to the old fragment; 0 if all its rows were live."""
 
     live: Live | None = None
-    """Its live rows, or None until they are read."""
+    """The old fragment's live rows, or None until they are read."""
 
     _ranks: list[int] = field(default_factory=list)
 
@@ -422,7 +423,7 @@ class CheckpointMigrator:
         return self._by_slot([*found, *self._stored_work.gone])
 
     def replaced(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
-        """Yield the rows of files that were replaced, or that belong to another column by now."""
+        """Yield the rows of files that other files replaced, or that belong to another column by now."""
         stored = {fragment_id for _, fragment_id in self._stored}  # a few of perhaps a million fragments
         known = planned_tasks(plan.tasks).of_fragments(stored)
         tasks = {task.fragment_id: task for task in known if task.missing}
@@ -449,7 +450,7 @@ class CheckpointMigrator:
                     yield from self._migrated(source, target, _Move(status.fragment, 0))
 
     def made(self, fragment: Fragment) -> _Made:
-        """Return a fragment in the form that a compaction gave it, before its inputs got other files."""
+        """Return a fragment as a compaction wrote it, before its inputs got other files."""
         states: Iterable[tuple[Fragment, Live | None]] = itertools.chain([(fragment, None)], self._as_before(fragment))
         for then, changed in states:
             files = then.files_of(self._resolved.input_ids)
@@ -531,11 +532,11 @@ class CheckpointMigrator:
             record = self._reader.record(key) if covered is None else None
             if record is None or record.file == current or not self._is_about(record, fragment):
                 continue
-            # Rows of earlier versions do not count, as the column may keep other versions by now.
+            # Rows with values of earlier versions do not count, because the column may keep other versions by now.
             settled = record.rows_computed + record.rows_failed
             whole = not record.rows_older and settled >= record.physical_rows
             ranges = tuple(split_range(RowRange(0, record.physical_rows), CHUNK_ROWS))
-            # The filter that selected the rows is not known any more, so they get a filter id of their own.
+            # The filter that selected the rows is no longer known, so the rows get a filter id of their own.
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
@@ -561,7 +562,7 @@ class CheckpointMigrator:
             if covered is None:
                 continue
             changed = _NONE if target.changed is None else target.changed[covered.start : covered.end]
-            # The checkpoint must not settle rows that it leaves out.
+            # The migrated checkpoint leaves out the changed rows, and must not settle them.
             filter_id = keys.md5(f"rows of {source.key}") if changed.any() else source.filter_id
             if not subtract_ranges([covered], known.get(filter_id, ())) or (len(changed) and changed.all()):
                 continue

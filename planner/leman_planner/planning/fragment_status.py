@@ -1,4 +1,4 @@
-"""Decide which values each fragment has for a column, and whether they may be reused. Pure.
+"""Decide which values each fragment has for a column, and whether these may be reused. No I/O.
 
 The decision depends on the names of files in the manifest, and on the row states of partial files. It is made for all
 fragments at once, with arrays. `tests/unit/planner/decision_oracle.py` states the same rules for a single fragment.
@@ -31,7 +31,7 @@ class Moved:
     summary: StateSummary
     #: Their encoded states (`leman_core.model.row_states.encode_states`), or b"" if every row is computed.
     states: bytes
-    #: Whether an earlier run recorded them.
+    #: Whether an earlier run recorded these states.
     recorded: bool
 
 
@@ -39,7 +39,7 @@ class FragmentStatus(NamedTuple):
     """One fragment, as its manifest entry shows it."""
 
     fragment: Fragment
-    #: If it is PARTIAL, the row states of `current_file` or of `moved` decide.
+    #: If the reason is PARTIAL, the row states of `current_file` or of `moved` decide which rows are computed.
     reason: Reason
     fingerprint: str
     sources: str
@@ -236,7 +236,7 @@ def _output_files(resolved: ResolvedRequest, fragments: FragmentColumns) -> tupl
 
 
 def _inputs(resolved: ResolvedRequest, fragments: FragmentColumns) -> tuple[bytes, Mask]:
-    """Return the md5 of each fragment's inputs, 16 bytes each, and which fragments' inputs have changed since then."""
+    """Return the md5 of each fragment's inputs as read, 16 bytes each, and which fragments have other inputs now."""
     past, ids = resolved.past, resolved.input_ids
     now = [fragments.files_with((field_id,))[0] for field_id in ids]
     is_past = np.zeros(len(fragments), np.bool_)
@@ -271,7 +271,7 @@ def _judge_files(resolved: ResolvedRequest, statuses: Statuses, places: Numbers)
         inputs = [digests[at : at + _DIGEST] for at in range(0, len(digests), 2 * _DIGEST)]
         paths = statuses.current_paths(part)
         others = ~_are_current(paths, resolved.versions[0], inputs)
-        statuses.reasons[part] = CODE[Reason.REUSED]  # right for most of them
+        statuses.reasons[part] = CODE[Reason.REUSED]  # correct for most of these fragments; the others are set below
         pairs = itertools.compress(zip(as_texts(paths), inputs, strict=True), others)
         found = [file_reason(resolved.versions, name, half) for name, half in pairs]
         statuses.reasons[part[others]] = [CODE[reason] for reason, _ in found]
@@ -279,7 +279,7 @@ def _judge_files(resolved: ResolvedRequest, statuses: Statuses, places: Numbers)
 
 
 def _are_current(paths: pa.LargeStringArray, function: str, inputs: Sequence[str]) -> Mask:
-    """Return for which files the name shows that they have all values of the function for their fragments' inputs."""
+    """Return which files, by their names, have all values of the function for their fragments' inputs."""
     whole = pc.match_substring_regex(paths, keys.whole_file_pattern(function))
     same = pc.equal(pc.utf8_slice_codeunits(paths, len(function), 2 * len(function)), pa.array(inputs, paths.type))
     found: Mask = pc.and_(whole, same).to_numpy(zero_copy_only=False)
@@ -291,7 +291,7 @@ class Decisions(NamedTuple):
 
     #: The codes of the reasons.
     codes: Codes
-    #: By place, the row states for the request's version, if the fragment's file has some values of its fingerprint.
+    #: The row states for the request's version, by place, of fragments whose file has some values of its fingerprint.
     states: Mapping[int, StateSummary]
 
     @property
@@ -312,7 +312,7 @@ def decide_reuse(resolved: ResolvedRequest, statuses: Statuses, states: Mapping[
     known = _summaries(resolved, statuses, states)
     places = np.fromiter(known, np.int64, len(known))
     codes = statuses.reasons.copy()
-    if resolved.failed_only:  # then a fragment without failed rows is settled, even if values are missing
+    if resolved.failed_only:  # a fragment without failed rows is settled then, even if it lacks values
         is_whole: Mask = SETTLES[codes]
         is_whole[places] |= np.array([not summary.untouched for summary in known.values()], np.bool_)
         codes = np.where(is_whole, CODE[Reason.REUSED], CODE[Reason.REUSED_FILTER]).astype(np.uint8)

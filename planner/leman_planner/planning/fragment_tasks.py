@@ -69,7 +69,7 @@ def cover_fragments(
 def _settle(resolved: ResolvedRequest, statuses: Statuses, found: RangeKeys, places: Numbers) -> Mask:
     """Return which checkpoints settle all rows of their range; see `_settles`.
 
-    None does if the identity of the filter may differ between fragments.
+    If the filter's identity may differ between fragments, no checkpoint is returned as settling.
     """
     if resolved.failed_only or resolved.filter.columns or resolved.filter.reads_output or not len(found):
         return np.zeros(len(found), np.bool_)
@@ -79,7 +79,7 @@ def _settle(resolved: ResolvedRequest, statuses: Statuses, found: RangeKeys, pla
 
 
 def _range_lists(fragments: int, places: Numbers, begins: Numbers, ends: Numbers) -> RangeLists:
-    """Return the ranges of each fragment without those that lie within earlier ones.
+    """Return the ranges of each fragment, without ranges that lie within an earlier range.
 
     Args:
         fragments: The number of fragments in the table.
@@ -141,7 +141,7 @@ def make_tasks(
         resolved: The request.
         statuses: The statuses of all fragments.
         codes: The reasons of all fragments.
-        places: The places of the fragments with work, in the order of their ids.
+        places: The places of the fragments with work, ordered by fragment id.
         opened: Fragments that were handled one by one, by place.
         covered: The result of `cover_fragments`. If a fragment is neither in `opened` nor here, all its rows are
             missing.
@@ -277,7 +277,7 @@ def _of_kept(
     """Return the checkpoints of kept functions that have missing rows, and the number of these rows by version.
 
     Such a checkpoint does not settle its range, because the new function computes the rows on which the kept function
-    failed. Its rows count as kept anyway, unless another filter selected them.
+    failed. All rows of the checkpoint still count as kept, unless another filter selected them.
     """
     refs: list[CheckpointRef] = []
     known: dict[int, int] = {}
@@ -333,8 +333,8 @@ class _Prefixes(dict[str, str]):
 def _settles(resolved: ResolvedRequest, status: FragmentStatus, held: HeldValues) -> bool:
     """Return whether a checkpoint of the same filter settles all rows of its range."""
     if resolved.failed_only:
-        return True  # the file with the failed rows is part of the filter's identity
-    # Rows outside the filter keep values of another function's file, which a checkpoint of this function lacks.
+        return True  # the filter's identity contains the file with the failed rows
+    # Rows outside the filter keep the values in another function's file. A checkpoint of this function lacks them.
     others = resolved.selective and status.current_file and held.states is None
     return not resolved.filter.reads_output and not others
 
@@ -345,8 +345,8 @@ def _cover(
     """Return the checkpoints to reuse, in order, and the ranges that they do not settle.
 
     Only checkpoints of the same filter settle a range. A checkpoint of another filter shows which rows it has, but not
-    which of them the present filter selects. Such checkpoints are also returned for settled ranges, because a restore
-    may bring back rows that were deleted when the settling checkpoint was stored.
+    which rows the present filter selects. Checkpoints of other filters are also returned for settled ranges, because a
+    restore may bring back rows that were deleted when the settling checkpoint was stored.
 
     Args:
         rows: The number of physical rows of the fragment.

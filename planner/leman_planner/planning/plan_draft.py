@@ -94,7 +94,7 @@ class _Totals:
 
 
 class Draft(NamedTuple):
-    """A plan, and how many of its fragments and rows are stored already, in checkpoints or finished files."""
+    """A plan, and the numbers of its fragments and rows that are already stored in checkpoints or finished files."""
 
     plan: Plan
     fragments_collected: int
@@ -158,7 +158,7 @@ class _Stored:
         self._kept = [_by_id(work) for work in stored_work.kept]
         known = {fragment_id for _, fragment_id in self._records}.union(*(found for _, _, found in self._kept))
         mask = statuses.with_states | statuses.fragments.with_ids(known)
-        #: The checkpoints of each fragment that has no other stored work, if they all settle their ranges.
+        #: The checkpoints of each fragment that has only checkpoints, all of which settle their ranges.
         self.covered = cover_fragments(resolved, statuses, stored_work.found, mask)
         if stored_work.found is not None:
             found = row_ids.isin_sorted(stored_work.found.fragment_ids, statuses.fragments.ids)
@@ -193,7 +193,7 @@ class _Stored:
         left = _rows_left(self._resolved, pending, states, failed)
         if pending.checkpoints or pending.staged is not None:
             totals.collect(pending)
-            # Rows that the fragment's file has too are counted there.
+            # Rows that are also in the fragment's file are counted with the file.
             unknown = asked if states is None else states.untouched + states.failed_older
             for version, known in pending.kept.items():
                 rows = max(0, min(known, unknown - left))
@@ -280,7 +280,7 @@ def traced_file(resolved: ResolvedRequest, status: FragmentStatus, moved: Moved)
 
 
 def _not_computed(statuses: Statuses, stored: _Stored) -> int:
-    """Count the rows that a retry of failed rows does not compute, but a backfill would."""
+    """Count the rows that a backfill would compute, but a retry of failed rows does not."""
     live = statuses.fragments.live_rows
     plain = ~SETTLES[statuses.reasons]
     plain[list(stored.states)] = False

@@ -89,8 +89,8 @@ def replaced_values(
     """Return the functions whose values a backfill replaces, beginning with the one with the most rows.
 
     The name of a column file contains a digest of its function, which identifies it among the registered ones. A file
-    that an update or a compaction wrote counts if an earlier run recorded whose values it has. With a filter, the
-    numbers of rows are upper bounds.
+    that an update or a compaction wrote counts if an earlier run recorded which function's values it has. With a
+    filter, the numbers of rows are upper bounds.
 
     Args:
         resolved: The request.
@@ -132,7 +132,7 @@ def _moved_rows(resolved: ResolvedRequest, statuses: Statuses, store: Checkpoint
 
 _log = structlog.get_logger(__name__)
 
-#: Reasons with which a fragment's file may be one that an update or a compaction wrote.
+#: If a fragment has one of these reasons, an update or a compaction may have written its file.
 _WRITTEN = (Reason.EXTERNAL_WRITE, Reason.UDF_CHANGED, Reason.HISTORY_LOST)
 _READERS = 8
 _PARTS = 8
@@ -154,7 +154,7 @@ class Forecast(NamedTuple):
     #: Rows that the job would migrate count as reused.
     header: PlanHeader
     rows_found: int
-    #: Of the rows to compute, those that the job would first compare with earlier versions.
+    #: The number of rows to compute that the job would first compare with earlier versions.
     rows_compared: int
 
 
@@ -222,7 +222,7 @@ class PlanMaker:
         return plan
 
     def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> Forecast:
-        """Return what the plan of a plain backfill would be if the table were as given.
+        """Return the plan that a backfill without options would have for the given state of the table.
 
         Raises:
             LemanError: As `plan`.
@@ -283,7 +283,7 @@ class PlanMaker:
     def statuses(self, resolved: ResolvedRequest) -> Statuses:
         """Return the statuses of all fragments. For compacted fragments they include the states of the rows."""
         statuses = inspect_fragments(resolved)
-        if resolved.past is not None:  # compactions after that version do not matter
+        if resolved.past is not None:  # for an older version, later compactions do not matter
             return statuses
         return FileTracer(resolved, self._checkpoints(resolved.table.uri)).trace(resolved.table, statuses)
 
@@ -348,7 +348,7 @@ class PlanMaker:
         return replace(plan, migrated=tuple(itertools.chain.from_iterable(found)))
 
     def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
-        """Yield where compactions moved the rows of the table's other computed columns.
+        """Yield, for the table's other computed columns, records of where compactions moved their rows.
 
         This is recorded now, because the history may be cleaned up before the next job of those columns.
         """
@@ -417,7 +417,7 @@ def _listed(store: CheckpointStore, resolved: ResolvedRequest) -> tuple[Resolved
 
 
 def _has_traced(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> bool:
-    """Return whether another function replaced values, and rows of this one were traced before."""
+    """Return whether another function replaced values, and an earlier run recorded traced rows of this function."""
     has_others = CODE[Reason.UDF_CHANGED] in statuses.reasons
     return has_others and keys.traced_key(resolved.versions[0]) in store
 

@@ -28,7 +28,8 @@ class Filter:
     where: str = ""
     #: The columns that it reads, without inputs and output.
     columns: tuple[TableField, ...] = ()
-    #: Ids and names of struct fields in all columns that it reads, because a rename may change which rows match.
+    #: The ids and names of the struct fields in all columns that the filter reads. A rename of one may change which
+    #: rows match.
     names: tuple[tuple[int, str], ...] = ()
     reads_output: bool = False
     reads_versions: bool = False
@@ -39,9 +40,9 @@ class Past:
     """An older version whose rows are read."""
 
     version: int
-    #: Those of its fragments, by id, that the table still has with the same rows.
+    #: The fragments of that version that the table still has with the same rows, by id.
     same: Mapping[int, Fragment]
-    #: The number of its rows in each other fragment of the table.
+    #: For each other fragment of the table, by id, the number of rows that it has of that version.
     moved: Mapping[int, int]
     #: The inputs in that version.
     inputs: tuple[TableField, ...]
@@ -58,19 +59,20 @@ class ResolvedRequest:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
-    #: Names of struct fields in the inputs, by id, that the function gets instead of the table's names.
+    #: The names of struct fields in the inputs, by field id, under which the function gets them if the table's names
+    #: differ.
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     #: The output column's id in fingerprints, or "" for its own.
     values_id: str = ""
     #: The output column's name in checkpoint keys, or "" for its own.
     keyed_as: str = ""
-    #: The md5 of the table's location when checkpoints were stored, or "" for the present one.
+    #: The md5 of the table's location when the checkpoints were stored, or "" for its present location.
     former_place: str = ""
     #: Earlier functions whose values count as current.
     kept: tuple[FunctionVersion, ...] = ()
     #: Whether only rows that are marked as failed are requested.
     failed_only: bool = False
-    #: If set, the request's only input has row ids of this other table, which has the function's inputs.
+    #: If set, another table with the function's inputs. The request's only input then contains row ids of that table.
     source: InputSource | None = None
     past: Past | None = None
     #: The first halves of fingerprints: that of the function, then those of the functions in `kept`.
@@ -113,7 +115,7 @@ class ResolvedRequest:
     def tells_versions(self) -> bool:
         """Return whether keys contain version numbers.
 
-        In a copy of the table, such a number may stand for other rows.
+        In a copy of the table, the same version number may stand for other rows.
         """
         return self.past is not None or self.filter.reads_versions
 
@@ -143,12 +145,12 @@ class ResolvedRequest:
         return self._pairs(fragment, self.input_ids)
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        """Return the inputs' files in the version that is read, or none if the fragment's rows have moved since."""
+        """Return the inputs' files in the version that is read, or () if the fragment's rows have moved since."""
         read = fragment if self.past is None else self.past.same.get(fragment.fragment_id)
         return () if read is None else read.files_of(self._inputs)
 
     def is_past(self, fragment: Fragment) -> bool:
-        """Return whether values are computed from other inputs than the fragment's present ones."""
+        """Return whether a fragment's values are computed from files other than its present input files."""
         if self.past is None:
             return False
         then = self.past.same.get(fragment.fragment_id)
@@ -157,7 +159,7 @@ class ResolvedRequest:
     def rows_asked(self, fragment: Fragment) -> int:
         """Return the number of requested live rows, before any filter.
 
-        If rows have moved, this counts the rows of the older version.
+        In a fragment to which rows have moved, only the rows of the older version count.
         """
         moved = None if self.past is None else self.past.moved.get(fragment.fragment_id)
         return fragment.live_rows if moved is None else min(moved, fragment.live_rows)
@@ -196,7 +198,7 @@ class ResolvedRequest:
 
 
 def given_types(inputs: Sequence[TableField], names: Mapping[int, str]) -> tuple[pa.DataType, ...]:
-    """Return the types of inputs as a function gets them, or none if `names` is empty."""
+    """Return the types of the inputs with the field names that a function gets, or () if `names` is empty."""
     if not names:
         return ()
     return tuple(arrow_types.given_type(f.arrow, f.type_under(names)) for f in inputs)
@@ -408,7 +410,8 @@ def inputs_of(
 ) -> tuple[TableField, ...]:
     """Return the columns that a function reads to compute a column.
 
-    The inputs in the column's binding apply to its own function, and to any other with the same parameter names.
+    The inputs in the column's binding apply to the column's own function, and to any function with the same parameter
+    names.
 
     Raises:
         FailedPrecondition: INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING.
@@ -420,7 +423,7 @@ def inputs_of(
 
 
 def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableField, ...]:
-    # A renamed column keeps its id. A column that was cast or created again has the old name and another id.
+    # A renamed column keeps its id. A column that was cast or recreated has the old name with another id.
     found = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
     missing = [i.name for i, field in zip(bound.inputs, found, strict=True) if field is None]
     if missing:
@@ -428,7 +431,7 @@ def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableFiel
     return tuple(field for field in found if field is not None)
 
 
-#: Counts, in each of some fragments, the rows of an older version by stable row id.
+#: Returns, for each of the given fragments, how many rows of an older version it has, by their stable row ids.
 RowsIn = Callable[[Sequence[int]], Mapping[int, int]]
 
 
@@ -455,7 +458,7 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
     moved: Mapping[int, int] = {}
     if others and resolved.table.stable_row_ids and old.stable_row_ids:
         moved = rows_in(others)
-    elif others and len(same) < len(before):  # otherwise all other fragments were added since
+    elif others and len(same) < len(before):  # otherwise, the others were added since
         raise _rows_moved(old)
     past = Past(
         version=old.version,

@@ -2,17 +2,17 @@
 
 The history of compactions is read in two cases, which `compacted_rows` determines. First, the name of a fragment's file
 may not show which job wrote it, so its rows must be traced. Second, checkpoints or finished files may belong to a
-fragment that no longer exists. If an earlier run has recorded a file, its record is used instead, as the history may be
-cleaned up by now.
+fragment that no longer exists. If an earlier run recorded where a file's rows came from, that record is used instead,
+because the history may have been cleaned up since.
 
 `UnchangedInputs` finds where rewritten rows were before. An upsert writes rows, even unchanged ones, to a new fragment
-together with the values of computed columns. A merge by an indexed key rewrites an input of a fragment in place. The
-values are still right if the inputs are equal. A plan reads no values. Instead, it lists the fragments of earlier
-versions in which the rows were current, and the executor compares the inputs (`docs/decisions/0055-equal-inputs.md`).
-The walk goes back through the transactions that wrote files of the column or of its inputs. If the rows were not
-current in the version before a transaction, it continues from the fragments that had them then. If an edit of the
-function is taken back, the walk also goes back through the files of the other function, as rows may have moved before
-or after these were written.
+together with the values of computed columns. A merge by an indexed key rewrites an input of a fragment in place. In
+both cases, the earlier values are still right for rows whose inputs are equal. A plan reads no values. Instead, it
+lists the fragments of earlier versions in which the rows were current, and the executor compares the inputs
+(`docs/decisions/0055-equal-inputs.md`). The walk goes back through the transactions that wrote files of the column or
+of its inputs. If the rows were not current in the version before a transaction, it continues from the fragments that
+had them then. If a column gets an earlier function back, the walk also goes through the files that the function in
+between wrote, because rows may have moved before or after that.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class FileTracer:
 
     These are compacted fragments, and fragments whose inputs are computed columns with new files. Example: compaction
     wrote a.lance, which an earlier run has recorded, and b.lance. Then the history is read back to the commit of
-    b.lance, and further if the fragments that it replaced were compacted too. The tracer keeps what it read, for other
-    versions of the table.
+    b.lance, and further if the fragments that it replaced were compacted too. The tracer caches the history that it has
+    read, and reuses it for other versions of the table.
 
     Args:
         resolved: The request.
-        store: Has the records of earlier runs.
+        store: The store with the records of earlier runs.
     """
 
     def __init__(self, resolved: ResolvedRequest, store: CheckpointStore) -> None:
@@ -105,7 +105,7 @@ class FileTracer:
 
 
 def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
-    """Return a function that checks if the rows of a fragment's file were already compared with earlier versions."""
+    """Return a function that returns whether a fragment's rows were already compared with earlier versions."""
     archive = _Archive(resolved, store)
 
     def compared(status: FragmentStatus) -> bool:
@@ -132,10 +132,11 @@ def migrated_rows(
     Args:
         resolved: The request.
         plan: The plan without these rows.
-        statuses: Those of all fragments.
+        statuses: The statuses of all fragments.
         stored_work: The stored work. Only the files of its `records` are known to exist.
-        store: Has further records.
-        existing_files: Returns which data files exist: a cleanup may have deleted those of removed fragments.
+        store: The store with further records.
+        existing_files: Returns which of the given data files exist. A cleanup may have deleted files of removed
+            fragments.
     """
     reader = _CheckpointReader(resolved, store, stored_work.records)
     migrator = CheckpointMigrator(resolved, stored_work, reader)
@@ -284,7 +285,7 @@ class _Archive(_OldFiles):
         return records
 
 
-#: Limits of the walk: transactions, opened versions, and fragments that a plan compares.
+#: The maximum number of transactions that the walk reads. Below are those of opened versions and compared fragments.
 _MOST_VERSIONS = 500
 #: The maximum number of transactions if no fragment has a file of the column: most were appended, perhaps long ago.
 _MOST_IF_MISSING = 50
@@ -301,7 +302,7 @@ _CHANGES = frozenset({Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.REWRITE, Kind.MER
 
 @dataclass(slots=True, eq=False)
 class _Compared:
-    """A fragment of the plan, with the places where its rows were current."""
+    """A fragment of the plan, with the earlier fragments in which its rows were current."""
 
     status: FragmentStatus
     earlier: list[EarlierRows] = field(default_factory=list)
@@ -309,7 +310,7 @@ class _Compared:
 
 @dataclass(slots=True, eq=False)
 class _FilePosition:
-    """A fragment of some version that has rows of a compared fragment, which were not current there."""
+    """A fragment of an earlier version. It has rows of a compared fragment, but the rows were not current in it."""
 
     compared: _Compared
     fragment: Fragment
@@ -341,7 +342,7 @@ class _FilePositions:
                 self._by_file.setdefault(file, []).append(place)
 
     def pop(self, files: frozenset[str] | None) -> list[_FilePosition]:
-        """Remove and return the positions to which any of the files matters. None stands for all files."""
+        """Remove and return the positions that any of the files may change. None stands for all files."""
         found = list(self._all) if files is None else [p for file in files for p in self._by_file.get(file, ())]
         hit = [place for place in dict.fromkeys(found) if place in self._all]
         for place in hit:
@@ -355,8 +356,8 @@ class UnchangedInputs:
     Args:
         resolved: The request.
         tables: Opens earlier versions.
-        store: Has records of files whose names say nothing.
-        was_used: Whether the function computed the column before: then rows that another function has replaced since
+        store: The store with records of files whose names do not show their function.
+        was_used: Whether the function computed the column before. If so, rows that another function has replaced since
             may have values in earlier versions.
     """
 
@@ -394,10 +395,10 @@ class UnchangedInputs:
             if status.moved is not None:
                 written[at] = unnamed_file(self._resolved, status._replace(reason=Reason.EXTERNAL_WRITE)) != ""
         missing_file = statuses.reasons == CODE[Reason.MISSING]
-        # If all lack it, nothing was ever computed. If very many do, they were probably appended.
+        # If all fragments lack a file, nothing was ever computed. If very many do, they were probably appended.
         if not missing_file.all() and np.count_nonzero(missing_file) <= _MOST_MISSING:
             written |= missing_file & _may_have_older_rows(statuses.fragments, missing_file)
-        if self._was_used:  # values of fragments that have all their rows are migrated
+        if self._was_used:  # in fragments with unmoved rows, the values are migrated instead
             replaced = statuses.reasons == CODE[Reason.UDF_CHANGED]
             replaced &= ~statuses.fragments.with_ids(_migrated_fragments(plan))
             written |= replaced & _may_have_older_rows(statuses.fragments, replaced)
@@ -426,7 +427,7 @@ class UnchangedInputs:
             if hit and transaction.kind in _CHANGES and self._opened < _MOST_OPENED:
                 self._opened += 1
                 places.add(self._before(transaction, hit))
-            if not places:  # so the next transaction need not be read
+            if not places:  # no positions are left, so stop before reading the next transaction
                 return
 
     def _before(self, transaction: Transaction, hit: Sequence[_FilePosition]) -> Iterator[_FilePosition]:
@@ -471,9 +472,7 @@ class UnchangedInputs:
                 yield self._place(compared, fragment, same_offsets=same_offsets)
 
     def _others_wrote(self, status: FragmentStatus) -> bool:
-        """Return whether other writers, or another function, wrote the rows, possibly before a partial file that leaves
-        them out.
-        """
+        """Return whether another writer or function wrote the rows, perhaps before a partial file that lacks them."""
         if status.reason is Reason.UDF_CHANGED:
             return self._was_used
         if status.reason is not Reason.PARTIAL:
@@ -500,10 +499,10 @@ class UnchangedInputs:
         return _FilePosition(compared, fragment, same_offsets, self._files(fragment))
 
     def _files(self, fragment: Fragment) -> frozenset[str]:
-        """Return the files whose origin matters: those of the inputs, and that of the output if another writer or
-        another function wrote it.
+        """Return the files whose origin matters: the inputs', and the output's unless this function's jobs wrote it.
 
-        If the fragment has none of them, return the files that brought its rows, as an update omits computed columns.
+        If the fragment has no such file, return the files with which its rows were written: an update writes no
+        computed columns.
         """
         output = filter(self._is_of_others, fragment.files_of(self._resolved.output.field.field_ids))
         matter = [*output, *fragment.files_of(self._resolved.input_ids)]
@@ -532,8 +531,8 @@ class UnchangedInputs:
 def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
     """Return which of the wanted fragments may have rows that are older than the fragment, without reading the store.
 
-    A write that moves rows to a new fragment deletes them in one with a lower id, or removes that fragment. A write in
-    place adds a file. A fragment that was appended to a table without such traces has only new rows.
+    A write that moves rows to a new fragment deletes them in a fragment with a lower id, or removes that fragment. A
+    write in place adds a file. If a table has no such traces, an appended fragment has only new rows.
     """
     order = np.argsort(fragments.ids, kind="stable")
     changed_before = np.zeros(len(fragments), np.bool_)

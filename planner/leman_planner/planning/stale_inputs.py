@@ -36,7 +36,7 @@ def failed_now(resolved: ResolvedRequest, statuses: Statuses, decisions: Decisio
     """Count the failed rows of fragments in which deletions or a filter may exclude some of them.
 
     Returns:
-        The counts by fragment id. For all other fragments, the count in the file's header is right.
+        The counts by fragment id. For every fragment without an entry, the count in its file's header is right.
     """
     where = "" if resolved.past is not None else resolved.filter.where  # filters are not evaluated in older versions
     has_failed = np.array([at for at, known in decisions.states.items() if known.failed], np.int64)
@@ -143,7 +143,7 @@ ReadStates = Callable[[ResolvedRequest, Statuses], Mapping[str, StateSummary]]
 
 
 class StaleInputs:
-    """Finds computed columns that are not current. Its arguments are the steps of planning one column."""
+    """Finds computed columns that are not current. The constructor gets the steps of planning one column."""
 
     def __init__(self, resolve: Resolve, statuses: Inspect, read_states: ReadStates) -> None:
         self._resolve = resolve
@@ -153,8 +153,8 @@ class StaleInputs:
     def of_plan(self, resolved: ResolvedRequest, plan: Plan, table: TableSnapshot) -> tuple[StaleInput, ...]:
         """Return the stale columns on which a plan's values depend, directly or indirectly, each before its readers.
 
-        If the request is for some rows only, a column counts as stale if it is stale for a row in the plan's fragments
-        that matches the filter.
+        If the request selects rows, only the rows in the plan's fragments that match its filter count: a column is
+        stale if it is stale for one of them.
 
         Args:
             resolved: The request.
@@ -188,7 +188,7 @@ class StaleInputs:
         return tuple(StaleInput(name, rows) for name, rows in counted if rows)
 
     def _rows(self, table: TableSnapshot, name: str, where: str) -> int:
-        with contextlib.suppress(LemanError):  # without its function, the column can be neither checked nor computed
+        with contextlib.suppress(LemanError):  # a column whose function is missing can be neither checked nor computed
             resolved = self._resolve(table, name)
             statuses = self._statuses(resolved)
             states = self._read_states(resolved, statuses)

@@ -27,7 +27,7 @@ Slot = tuple[str, int]
 
 
 class FailedNow(NamedTuple):
-    """Counts of a fragment's failed rows: those that are not deleted, and those of them that match the filter."""
+    """Counts of a fragment's failed rows: those that are not deleted, and how many of these match the filter."""
 
     live: int
     asked: int
@@ -94,7 +94,8 @@ class StoredWork:
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
     #: Keys of fragments that the table no longer has.
     gone: Sequence[str] = ()
-    #: Keys of fragments with work that contain earlier files of their inputs; only if an input is a computed column.
+    #: Keys of fragments with work whose values were computed from earlier files of the inputs; only if an input is a
+    #: computed column.
     outdated: Sequence[str] = ()
     #: The result of `decide_reuse`, or None to let the plan decide.
     decisions: Decisions | None = None
@@ -104,7 +105,7 @@ class StoredWork:
     kept: Sequence[KeptWork] = ()
     #: The numbers of rows with values of earlier versions, by fragment id and version, for fragments with deleted rows.
     kept_rows: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    #: Whether anything is stored for the function and the column, also for other inputs or fragments.
+    #: Whether any work is stored for the function and the column, even for other inputs or fragments.
     was_used: bool = False
 
     def kept_now(self, fragment_id: int, states: StateSummary) -> Mapping[str, int]:
@@ -130,7 +131,7 @@ class RelevantWork(NamedTuple):
 
 
 class OpenInputs:
-    """The fragments with work, and the digests of their inputs. Only checkpoints of these matter."""
+    """The fragments with work, and the digests of their inputs. Only checkpoints of such fragments matter."""
 
     def __init__(self, statuses: Statuses, decisions: Decisions) -> None:
         self._statuses = statuses
@@ -142,7 +143,7 @@ class OpenInputs:
     def sift(self, fragment_ids: Numbers, sources: Digests) -> tuple[Mask, Mask, Mask]:
         """Return masks of keys: inputs unchanged, inputs changed, fragment gone.
 
-        A key of a fragment without work is in none of them.
+        A key of a fragment without work is in none of the masks.
         """
         ids, order = self._ids
         if not len(ids):
@@ -157,7 +158,7 @@ class OpenInputs:
 
     @cached_property
     def _ids(self) -> tuple[Numbers, Numbers]:
-        """Return the sorted ids of all fragments, and the place of each."""
+        """Return the ids of all fragments, sorted, and the place of each fragment."""
         order = self._statuses.in_order
         return self._statuses.fragments.ids[order], order
 

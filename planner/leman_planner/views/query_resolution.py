@@ -63,7 +63,7 @@ def resolve_query(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, ty
         check_name(function.name, "query.functions.name")
         udf = find_udf(function.udf_name, function.udf_version)
         inputs = inputs_of(function, udf, table)
-        if udf.kind is UdfKind.SQL:  # it is evaluated with the other columns, without a scratch table
+        if udf.kind is UdfKind.SQL:  # SQL is evaluated together with the other columns, without a scratch table
             text = expressions.rename_columns(udf.sql_expression, dict(zip(udf.input_columns, inputs, strict=True)))
             found, field = _column(ViewColumn(function.name, text), table, type_of)
             columns.append(found)

@@ -2,7 +2,8 @@
 
 The same snapshots and compactions always give the same plan. The names of files that Leman wrote show which fragments
 of a view have values. A row that is equal in two versions of a source is equal in all versions between them, unless the
-source was restored. So it is enough to consider the view's recorded states that are nearest to the target version.
+source was restored. So the only useful earlier states of the view are those whose source version is nearest to the
+target version.
 """
 
 from __future__ import annotations
@@ -98,18 +99,18 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A view, its source at the recorded version, and its source at the target version."""
+    """A view, with its source at the version that the last refresh recorded and at the target version."""
 
     view: TableSnapshot
     definition: ViewDefinition
-    #: The source at the recorded version, or None if that was cleaned up.
+    #: The source at the version of the last refresh, or None if that version was cleaned up.
     base: TableSnapshot | None
     target: TableSnapshot
     spec: RefreshSpec
     #: Returns the source's compactions between the two versions. Called only if fragments appeared and disappeared.
     compactions: Compactions = tuple
-    #: Whether `base` is the view's own record of the recorded version (`leman_core.storage.view_side_files`), because
-    #: that version was cleaned up.
+    #: Whether `base` comes from the view's own record of its source (`leman_core.storage.view_side_files`), because the
+    #: recorded version was cleaned up.
     from_record: bool = False
 
     @property
@@ -175,8 +176,9 @@ def _name(function: ResolvedFunction) -> str:
 
 
 def _most_calls(case: Case, decided: _Decision, *, is_stale: bool) -> int:
-    """Return an upper bound of the rows that a function is called for. It reads no row, so the filter of the view and
-    earlier values are not considered.
+    """Return an upper bound of the rows that a function is called for.
+
+    This reads no rows, so it considers neither the view's filter nor earlier values.
     """
     if decided.mode is RefreshMode.NO_OP:
         return 0
@@ -185,7 +187,7 @@ def _most_calls(case: Case, decided: _Decision, *, is_stale: bool) -> int:
     if decided.create_placeholders_again or (decided.mode is RefreshMode.FULL and not decided.unset):
         return every
     placeholders = sum(unset.physical_rows - unset.deleted_rows for unset in decided.unset)
-    shifts = query.limit is not None or query.offset  # then a deleted row makes room for another one
+    shifts = query.limit is not None or query.offset  # a deleted row then makes room for another row
     changed = case.target.live_rows if decided.changes and shifts else _rows_changed(case, decided.changes)
     whole = case.view.live_rows if is_stale else placeholders
     return whole + min(every, changed)
@@ -205,7 +207,7 @@ def _rows_changed(case: Case, changes: Sequence[SourceChange]) -> int:
 
 
 def broken_link(case: Case) -> RefreshReason | None:
-    """Return why the changes since the recorded version cannot be determined, or None if they can."""
+    """Return why the source's changes since the recorded version cannot be determined, or None if they can."""
     recorded = case.definition.base_incarnation
     if case.base is not None and not case.from_record:
         # The target is a version of the same table, because Lance numbers both versions in one history.
@@ -221,7 +223,7 @@ def broken_link(case: Case) -> RefreshReason | None:
 def _is_one_table(base: TableSnapshot, case: Case) -> bool:
     """Return whether both versions are of one table.
 
-    They are if the target has a file of the recorded version, or a compaction of one.
+    They are if the target has a file of the recorded version, or a file into which compaction merged one.
     """
     names = {file.path for fragment in base.fragments for file in fragment.files}
     if any(file.path in names for fragment in case.target.fragments for file in fragment.files):
@@ -259,7 +261,7 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
 
 
 def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: Sequence[str]) -> _Decision:
-    if case.spec.policy is RefreshPolicy.FULL:  # also if there are placeholders, which would otherwise be filled first
+    if case.spec.policy is RefreshPolicy.FULL:  # even if there are placeholders, which another refresh would fill first
         return _full(case, RefreshReason.FORCED)
     if state.unset and not state.filled:
         return _first_fill(case, broken, state)
@@ -339,7 +341,7 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-#: How many of the latest states are considered if the source was restored, which may bring back rows of any version.
+#: The number of latest states to consider if the source was restored. A restore may bring back rows of any version.
 _RESTORED = 3
 _COMPUTED = {ChangeKind.APPEARED, ChangeKind.REWRITTEN, ChangeKind.DELETIONS}
 
@@ -355,10 +357,10 @@ class _Step:
 
     functions: Sequence[ViewFunction]
     goal: TableSnapshot
-    #: Whether the view's present rows are as useful as those of an earlier state, except in columns of another function
-    #: version.
+    #: Whether the view's present rows are as useful as an earlier state's, except in columns that another function
+    #: version computed.
     from_here: bool
-    #: Whether rows of the source may be older than the view.
+    #: Whether a restore of the source may have brought back rows that are older than the view.
     restored: bool = False
     #: Whether unchanged rows are computed too.
     whole: bool = False
@@ -378,7 +380,7 @@ def current_view_state(case: Case) -> EarlierState | None:
 
 
 def versions_with_values(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) -> Iterator[EarlierValues]:
-    """Yield earlier versions of the view, best first, with values for the plan's first step that calls functions."""
+    """Yield the earlier versions of the view that have values for the plan's first step with functions, best first."""
     step = _next_step(plan, case)
     if step is None:
         return
@@ -422,8 +424,8 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
 def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
     """Yield the present view for functions whose present values may be kept.
 
-    These are functions whose inputs may be equal in rewritten rows of the source. If one function computes every row
-    (`whole`), they are all other functions instead.
+    These are the functions whose inputs may be unchanged in rewritten rows of the source. If `whole`, one function
+    computes every row anyway, and these are all other functions.
     """
     rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
     kinds = {change.kind for change in plan.changes}
@@ -459,7 +461,7 @@ def _chosen(step: _Step, definition: ViewDefinition) -> Iterator[tuple[EarlierSt
 
 
 def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> Iterable[EarlierState]:
-    """Return the states with a column's values at the step's source version, or the nearest before and after it.
+    """Return the states with values at the step's source version, or else the nearest before and after it.
 
     Args:
         step: The step.

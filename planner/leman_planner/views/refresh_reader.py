@@ -59,8 +59,8 @@ class ExternalWrite:
 def external_write(uri: str, version: int) -> ExternalWrite | None:
     """Return the newest write by another program up to a version, since Leman last wrote rows of the view.
 
-    Earlier writes were checked by an earlier refresh. Compaction, indexes, configuration and a restored version of the
-    view itself do not count.
+    An earlier refresh has checked older writes. These do not count as writes: compaction, indexes, configuration, and
+    the restore of a version of the view itself.
 
     Returns:
         None if there is no such write, or the history was cleaned up.
@@ -188,7 +188,7 @@ class ViewReader:
     def _stale_inputs(self, definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
         """Return the stale computed columns that a view depends on, each before its readers.
 
-        Rows that do not match the view's filter do not count, unless the filter itself reads such a column.
+        A column is not stale because of rows outside the view's filter, unless the filter itself reads a stale column.
         """
         query = definition.query
         read = columns_read(query, [field.name for field in source.fields])
@@ -245,7 +245,7 @@ class ViewReader:
         return found
 
     def _check_expressions(self, definition: ViewDefinition, target: TableSnapshot, view: TableSnapshot) -> None:
-        """If the recorded version is gone, check the view's expressions and its filter on the target version."""
+        """If the last refresh's source version is gone, check expressions and filter on the target version."""
         for column in definition.query.columns:
             if not column.source_column:
                 self._check_expression(column, target, view)
@@ -291,7 +291,7 @@ def _check_spec(spec: RefreshSpec) -> None:
 
 
 def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
-    """Reject a refresh of a view to which another program wrote, unless it is a full one, which reuses no row.
+    """Reject a refresh of a view to which another program wrote. A full refresh is allowed, because it reuses no row.
 
     Raises:
         FailedPrecondition: EXTERNAL_WRITES.
@@ -310,7 +310,7 @@ def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
 
 
 def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[Rewrite]:
-    """Return the source's compactions from the recorded version to the target, or nothing if they cannot be read."""
+    """Return the source's compactions since the last refresh's version, or () if they cannot be read."""
     older, newer = sorted([definition.base_version, target.version])
     try:
         return compaction_history.compactions_between(

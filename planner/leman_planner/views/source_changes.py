@@ -1,7 +1,7 @@
 """Compare two versions of a view's source, and check the view and its source against the view's definition. Pure.
 
-File names are unique. So what the history shows about fragments with certain files and deletions applies to every
-version that has them: the rows of fragments that a compaction created are the live rows of the fragments that it
+File names are unique, so a fragment with certain files and deletions has the same rows in every version. A compaction
+in the history therefore shows that the fragments which it created have the live rows of the fragments which it
 replaced.
 """
 
@@ -47,7 +47,7 @@ def only_moved(
     groups = {
         state: _Group(frozenset([fragment]), frozenset([state]))
         for fragment in older
-        if any((state := _state(fragment, fields))[-1])  # a fragment without a file cannot be identified
+        if any((state := _state(fragment, fields))[-1])  # skip fragments without a file, which cannot be identified
     }
     for rewrite in compactions:
         _trace(groups, rewrite, fields)
@@ -99,9 +99,10 @@ def fields_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...
 def changed_fragments(
     query: ViewQuery, base: TableSnapshot, target: TableSnapshot, compactions: Compactions = tuple
 ) -> tuple[SourceChange, ...]:
-    """Return the fragments that differ between the versions, by id, a removed one before a new one with its id.
+    """Return the fragments that differ, by id. If an id was reused, the removed fragment precedes the new one.
 
-    Fragments whose rows compaction only moved are left out. `compactions` is called only if there may be any.
+    Fragments whose rows compaction only moved are left out. `compactions` is called only if there may be such
+    fragments.
     """
     if base.version == target.version:
         return ()
@@ -248,7 +249,7 @@ def _recorded(
 
 
 def _same_field_values(before: pa.Field, now: pa.Field) -> bool:
-    """Return whether the view can store values of both fields in one column. It stores all kinds of blobs alike."""
+    """Return whether a column of the view can store values of both fields. A view stores all kinds of blobs alike."""
     if is_blob(before) or is_blob(now):
         return is_blob(before) and is_blob(now)
     return column_checks.same_type(before.type, now.type)

@@ -1,4 +1,4 @@
-"""Create, alter and list views: the checks, and the tables and metadata for the commit coordinator to write."""
+"""Check requests to create or alter views, prepare what the commit coordinator then writes, and list views."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def list_views(tables: LanceTables, database: str, after: str, size: int) -> Vie
         except (DataLoss, FailedPrecondition) as error:
             warnings.append(f"{name}: {error.message}")
             continue
-        except (InvalidArgument, PermissionDenied):  # its message may reveal where the link leads
+        except (InvalidArgument, PermissionDenied):  # the error's message may reveal the target of a link
             warnings.append(f"{name}: it is a link to a location that this service may not use. Remove the link")
             continue
         if summary is not None:
@@ -109,7 +109,7 @@ _KEEP_TYPE = "A column of a view keeps its type: create another view, or cast th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewChange:
-    """A change of a view's metadata for the commit coordinator to write, on top of a version."""
+    """New metadata of a view, which the commit coordinator writes on top of a certain version."""
 
     uri: str
     incarnation: str
@@ -135,12 +135,13 @@ def alter_view(
     Args:
         view: The view.
         definition: Its definition.
-        functions: The new functions, by column. Without inputs, they read those of the column or of the function.
+        functions: The new function of each column. One that lists no inputs reads the column's present inputs, or its
+            own default ones.
         registry: The function registry.
         source: The latest version of the source.
         has_values: Whether any row of the view has been filled.
         request_id: The id of the request.
-        body: Distinguishes the request from another one with the same id.
+        body: Distinguishes the request from a different one that reuses its id.
 
     Raises:
         LemanError: See `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto).
@@ -222,7 +223,7 @@ class Creation:
     schema: pa.Schema
     #: Messages for the caller.
     warnings: tuple[str, ...]
-    #: Whether the same request created it before.
+    #: Whether an earlier call of the same request created the view.
     done: bool = False
 
 
@@ -287,7 +288,7 @@ class ViewCatalog:
     def alteration(
         self, database: str, name: str, functions: Sequence[ViewFunction], request_id: str, body: str = ""
     ) -> ViewChange | None:
-        """Check a change of a view's functions. Return None if this request has made it before.
+        """Check a change of a view's functions. Return None if an earlier call of this request made it.
 
         Raises:
             LemanError: See `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto).
@@ -330,7 +331,7 @@ def _check_same(database: str, name: str, asked: str, made: str) -> None:
     """Reject the name of an existing view, unless the same request created it.
 
     Raises:
-        AlreadyExists: REQUEST_ID_REUSED – the same request id created it from another query; TABLE_EXISTS.
+        AlreadyExists: REQUEST_ID_REUSED – a request with this id created the view from another query; TABLE_EXISTS.
     """
     if asked and asked == made:
         return
