@@ -160,7 +160,10 @@ class Executor:
         return services, JobManager(shared)
 
     def bound(self, address: str) -> None:
-        """See `leman_core.server.server.IsReached`. If this is the only executor, no other one forwards calls to it."""
+        """See `leman_core.server.server.IsReached`.
+
+        If this is the only executor, no other executor forwards calls to it.
+        """
         if not self._leases.is_alone:
             self._leases.reached_at(_reached_at(self._settings, address))
 
@@ -212,7 +215,7 @@ def _leases(settings: Settings) -> JobLeases:
     """Return the leases of this executor.
 
     A local database has one executor at a time. A new executor therefore immediately owns the leases of the previous
-    one.
+    executor.
     """
     embedded = _embedded(settings)
     owner = f"{os.uname().nodename}:{embedded or os.getpid()}"

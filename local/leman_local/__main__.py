@@ -1,7 +1,7 @@
 """`python -m leman_local`: run the local system of one database (`--database PATH`) or of several (`--home PATH`).
 
 Exit codes: 0 if it was stopped, was idle, or its folder was deleted; 1 if it could not start; 2 for wrong arguments or
-settings; 4 if another system already runs there. It ends on SIGTERM, SIGINT and SIGHUP.
+settings; 4 if another system already runs there. The system ends on SIGTERM, SIGINT and SIGHUP.
 """
 
 from __future__ import annotations
@@ -178,4 +178,4 @@ if __name__ == "__main__":
         sys.exit(main())
     finally:
         if _WARM is not None:
-            _WARM.abandon()  # if it was not used
+            _WARM.abandon()  # if it has become no service

@@ -6,8 +6,8 @@
     python child.py PARENT_PID warm DESCRIPTOR SOCKET [...]  the process that others are forked from (warm_process.py)
 
 On Linux, the kernel kills this process when its parent dies. On all systems, standard input is a pipe whose other end
-only the parent has, so the pipe ends with the parent. This uses only the standard library and is run by its path, so
-that it starts in milliseconds.
+only the parent has, so the pipe ends with the parent. This module uses only the standard library and is run by its
+path, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def _take_rest() -> None:
-    """Read the other environment variables from a pipe, so that /proc/PID/environ never shows a secret.
+    """Read the remaining environment variables from a pipe, so that /proc/PID/environ never shows a secret.
 
     `leman_core.process.environment.give_rest` writes them to the pipe.
     """

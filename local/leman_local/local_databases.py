@@ -1,7 +1,7 @@
 """Serve the databases of a local system: their locks, service files and half-written files, and the control port.
 
-Through the control port, a client asks the system to serve another database, or to end. It sends one line of JSON and
-gets one line:
+Through the control port, a client asks the system to serve another database, or to end. The client sends one line of
+JSON and gets one line:
 
     {"token": "…", "do": "serve", "database": "/data/lake", "warm": true}     {"done": true}
     {"token": "…", "do": "stop", "within": 2.0, "if_idle": true}             {"done": true}
@@ -68,7 +68,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Announcement:
-    """The service file of a supervisor. While this is used, the caller holds the folder's lock."""
+    """The service file of a supervisor. The caller must hold the folder's lock while it uses this object."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -116,7 +116,8 @@ class ServedDatabases:
         self.file = home.folder / "databases.json"
         self._served: dict[Path, tuple[HomeLock, Announcement]] = {}
         self._content: dict[str, Any] | None = None
-        #: By path, how often a database was added. After a deletion and recreation it is another database.
+        #: By path, how many times a database was added. A database that is deleted and recreated counts as another
+        #: database.
         self._taken: dict[str, int] = {}
         self._unwritten = False
         self._warm = False
@@ -171,7 +172,7 @@ class ServedDatabases:
         for database, (_, announcement) in self._served.items():
             try:
                 announcement.write({**content, "database": str(database)})
-            except OSError as error:  # such as a deleted database: the others are still served
+            except OSError as error:  # such as a deleted database: all others are still served
                 _log.warning("the service file could not be written", database=str(database), error=str(error))
 
     def look(self) -> None:

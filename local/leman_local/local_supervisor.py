@@ -1,8 +1,8 @@
 """Supervise the processes of a local system: run Redis, planner, commit coordinator and executor, and restart them.
 
-Each runs in its own process. If one is killed, it is restarted on the same port. When all are up, the service file is
-written. The supervisor ends when it is asked to, or if no service was needed for the idle time. It leaves no process
-behind. Services are forked from a warm process, which is replaced if it ends.
+Each service runs in its own process. If a service is killed, it is restarted on the same port. When all services are
+up, the service file is written. The supervisor ends when it is asked to, or if no service was needed for the idle time.
+It leaves no process behind. Services are forked from a warm process, which is replaced if it ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from leman_local.service_process import Running, Spec
 from leman_local.tcp_ports import HOST, HeldPort
 from leman_local.warm_parent import WarmParent, reap_orphan
 
-#: Maximum number of warm processes of one system. If they keep ending, services are started as new processes instead.
+#: Maximum number of warm processes of one system, one after another. After that, services are started as new processes.
 _MOST = 5
 
 log = structlog.get_logger(__name__)
@@ -74,7 +74,7 @@ class WarmParents:
         return self._there
 
     def look(self) -> None:
-        """Forget the warm process if it has ended."""
+        """Drop the warm process if it has ended."""
         if self._there is not None and self._there.is_gone:
             log.warning("the warm process has ended", why=self._there.last_words.strip())
             self._there = None
@@ -95,14 +95,14 @@ _LOOK_SECONDS = 1.0
 _QUIET_SECONDS = 5.0
 #: Seconds that services get to end in addition to their own grace period.
 _EXTRA_GRACE_SECONDS = 3.0
-#: The services' share of the time for ending. The rest is for killing processes that they leave.
+#: The services' share of the time for ending. The remaining time is for killing processes that services leave behind.
 _SERVICES_PART = 0.7
 
 
 class Supervisor:
     """One local system. The caller holds the lock of the system's folder.
 
-    `database` is the one that the system is for. If it is None, databases are added later, and Spark starts with the
+    `database` is the only database of the system. If it is None, databases are added later, and Spark starts with the
     first job that needs it. `on_ready` is called with the service file's content once everything is up. `warm` is a
     warm process that already runs.
     """
@@ -216,7 +216,7 @@ class Supervisor:
         return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Return the environment of a process. It has the secrets: all users can read command lines."""
+        """Return the environment of a process. It has the secrets, because all users can read command lines."""
         redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
         ours = {
             "LEMAN_SERVER__HOST": HOST,
@@ -227,7 +227,7 @@ class Supervisor:
             "LEMAN_SERVER__TOKEN": self._token,
             "LEMAN_PEERS__TOKEN": self._token,
             "LEMAN_REDIS__URL": redis_url,
-            **({"LEMAN_REDIS__WORKERS_URL": ""} if self._redis else {}),  # it is for another Redis
+            **({"LEMAN_REDIS__WORKERS_URL": ""} if self._redis else {}),  # the setting is for another Redis
             "LEMAN_SPARK__PASS_ENV": json.dumps(self._settings.spark.of_own_user().pass_env),
             "LEMAN_EMBEDDED__DATABASE": str(self._database or ""),
             "LEMAN_EMBEDDED__DATABASES_FILE": "" if self._database else str(self.databases.file),
@@ -245,7 +245,10 @@ class Supervisor:
     # ------------------------------------------------------------------------------ keeping up
 
     async def _keep(self, spec: Spec) -> None:
-        """Start a process, and restart it whenever it ends. If it has never come up, raise its error."""
+        """Start a process, and restart it whenever it ends.
+
+        If the process fails before it was ever ready, raise its error.
+        """
         failures = 0
         while True:
             begun = time.monotonic()
@@ -277,7 +280,7 @@ class Supervisor:
     def _mend(self, name: str) -> bool:
         """If Redis cannot load its data, let it start without the data. Return whether that was done.
 
-        The loss costs work, but never a value.
+        Work may then be repeated, but no value is lost.
         """
         return name == REDIS and self._redis is not None and self._redis.set_data_aside()
 
@@ -341,8 +344,8 @@ class Supervisor:
     async def _end_all(self) -> None:
         """End all processes, starting with the executor, which still calls the others.
 
-        Redis is killed: its replies are in its log. If it were asked to end, it would delete its socket, which may
-        already belong to a successor.
+        Redis is killed, which loses nothing, because its log has every change that it has confirmed. If Redis were
+        asked to end, it would delete its socket file, which may already belong to a successor.
         """
         log.info("stopping")
         grace = self._settings.server.grace_seconds + _EXTRA_GRACE_SECONDS

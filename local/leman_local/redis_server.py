@@ -33,7 +33,7 @@ class RedisServer:
 
     @classmethod
     def prepare(cls, folder: Path) -> RedisServer:
-        """Write the configuration, which only its owner can read, into the folder. The folder also holds the data.
+        """Write the configuration into the folder that also holds the data. Only the file's owner can read it.
 
         Raises:
             FailedPrecondition: REDIS_MISSING – no redis-server was found.
@@ -80,9 +80,9 @@ class RedisServer:
         return False
 
     def set_data_aside(self) -> bool:
-        """Rename a data log that cannot be loaded, so that the server starts without it. Return whether there was one.
+        """Rename a data log that cannot be loaded, so that the server starts without it. Return whether it was renamed.
 
-        Live state may be lost, but the system must start.
+        Current leases and reservations may be lost, but the system must start.
         """
         log = self.folder / _AOF
         if not log.exists():

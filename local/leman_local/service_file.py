@@ -8,8 +8,8 @@
      "home": "/home/me/.local/state/leman/systems/3f…", "python": "/data/.venv/bin/python",
      "control": "127.0.0.1:4004", "control_token": "…"}
 
-`database` is the database in which the file is; in the system's own folder it is empty, unless that folder belongs to a
-database. `home` is the system's own folder, with its logs and its Redis. `control` is the control port
+`database` is the database that contains the file. In the system's own folder, `database` is empty, unless that folder
+belongs to a database. `home` is the system's own folder, with its logs and its Redis. `control` is the control port
 (`local/leman_local/local_databases.py`). `http` is the address of JSON over HTTP, if that is enabled
 (`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null if Redis is external. A killed supervisor leaves the file behind, so
 readers check that its `pid` is alive and that a service answers.
@@ -77,7 +77,10 @@ class AlreadyRunning(Exception):
 
 
 class HomeLock:
-    """A lock of the operating system on a folder, for at most one supervisor. It ends with its process."""
+    """A lock of the operating system on a folder, for at most one supervisor.
+
+    The lock ends with the supervisor's process.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -85,8 +88,8 @@ class HomeLock:
         self._given_up = False
 
     def is_in_force(self) -> bool:
-        """Return whether the lock file that we hold is still the one in the folder. A lock on a deleted file excludes
-        no one.
+        """Return whether the folder still has the file that this process has locked. A lock on a deleted file does not
+        exclude other supervisors.
 
         If the file cannot be read, return the previous result.
         """
@@ -168,7 +171,10 @@ def write_service_file(home: Home, content: dict[str, Any]) -> None:
 
 
 def remove_service_file(home: Home) -> None:
-    """Remove our own file. In a database that was deleted and recreated, do not remove a successor's file."""
+    """Remove the service file of this system.
+
+    If a database was deleted and recreated, do not remove a successor's file.
+    """
     with contextlib.suppress(OSError, ValueError):
         if json.loads(home.service_file.read_text())["pid"] == os.getpid():
             home.service_file.unlink()

@@ -1,6 +1,7 @@
-"""Run one supervised process: its start, readiness, end and log file. The supervisor restarts it.
+"""Start one supervised process, wait until it is ready, end it, and write its log file.
 
-When the log file reaches a certain size it is rotated, and the oldest rotated file is deleted.
+When the log file reaches a certain size, it is rotated, and the oldest rotated file is deleted. The supervisor restarts
+the process if it ends.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What to run, and how."""
+    """The command of a process, and the way to run it."""
 
     name: str
     #: The command, from `module_command` or `program_command`.
@@ -146,7 +147,7 @@ class Running:
             self.process.kill()
 
     async def clean_up(self) -> None:
-        """Kill everything that is left in the session of a dead process, for example a JVM."""
+        """Kill the remaining processes in the session of a dead process, for example a JVM."""
         for pid in psutil.pids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if pid != self.pid and os.getsid(pid) == self.pid:

@@ -12,8 +12,8 @@ HOST = "127.0.0.1"
 class HeldPort:
     """A port to which this process is bound, without listening.
 
-    The service binds the same port (`server.reuse_port`). So callers always find the service at this port, and no other
-    process takes the port while the service restarts.
+    The service binds the same port (`server.reuse_port`). Therefore callers always find the service at this port, and
+    no other process takes the port while the service restarts.
     """
 
     def __init__(self, port: int = 0) -> None:

@@ -1,8 +1,9 @@
 """Start and use the warm process from which services are forked (`warm_process`). Standard library only.
 
-`begin_early` starts the warm process before anything else is imported. Spark requests its daemon at a socket file. Each
-supervisor has its own socket file, because two supervisors may start in one folder before one of them has the lock.
-Forked services become children of this process, although asyncio has not started them (`AdoptedProcess`).
+`begin_early` starts the warm process before anything else is imported. Spark requests its daemon through a socket file.
+Each supervisor has its own socket file, because two supervisors may start in one folder before one of them has the
+lock. Forked services become children of the supervisor's process, although asyncio has not started them
+(`AdoptedProcess`).
 """
 
 from __future__ import annotations
@@ -163,11 +164,11 @@ def _lives(pid: int) -> bool:
 _CHILD = str(Path(child.__file__).resolve())
 #: A module that starts Spark's JVM while everything else is imported.
 _EARLY_JVM = "leman_executor.spark.early_jvm"
-#: The environment in which Spark's forked workers must start, because Python and numpy read it at their start. The hash
-#: seed is the one that a worker would have that is not forked.
+#: The environment in which Spark's forked workers must start, because Python and numpy read these variables at their
+#: start. The hash seed is that of a worker that is not forked.
 _ENVIRONMENT = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
 _END_SECONDS = 3.0
-#: Seconds to wait for the answer to the first request for a service, which includes importing it, and to later
+#: Seconds to wait for an answer: to the first request for a service, which also imports the service, and to later
 #: requests, which only fork.
 _ANSWER_SECONDS, _LATER_SECONDS = 60.0, 5.0
 
@@ -195,7 +196,8 @@ class WarmParent:
 
         Args:
             with_jvm: Whether to start Spark's JVM before anything else.
-            place: Its number among the warm processes of this supervisor. Forks of earlier ones do not look for it.
+            place: The number of this warm process among those of the supervisor. Forks of earlier warm processes do not
+                look for it.
         """
         if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
             return None
@@ -330,7 +332,7 @@ class WarmParent:
         self._control.close()
         if self._first is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM, which is its child, has its pipes too
+                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM, its child, has the pipes too
             with contextlib.suppress(subprocess.TimeoutExpired):
                 said = self._first.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
                 self.last_words = said or self.last_words
@@ -354,8 +356,8 @@ class WarmParent:
 def begin_early(arguments: Sequence[str]) -> WarmParent | None:
     """Start the warm process, with Spark's JVM if that is needed anyway.
 
-    Return None if the arguments do not start a system, if its folder does not exist yet, or if another system has the
-    folder. The warm process is then started later, or not at all.
+    Return None if the arguments do not start a system, if the system's folder does not exist yet, or if another system
+    has the folder. The warm process is then started later, or not at all.
     """
     environment.raise_open_files_limit()
     places = dict(itertools.pairwise(arguments))

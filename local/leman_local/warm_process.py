@@ -1,4 +1,4 @@
-"""Fork other processes of the local system from a warm process, which has their imports in memory (Linux).
+"""Fork other processes of the local system from a warm process, which already has their imports in memory (Linux).
 
     python child.py PARENT_PID warm DESCRIPTOR SOCKET [MODULE...]
 
@@ -13,10 +13,10 @@ The supervisor sends requests one after another, through the socket with the fil
 
 and the answer is {"pid": 17}. The supervisor adopts forked services as its children.
 
-The process of the first service does the importing, because Spark's JVM must be its child and start before everything
-else: each MODULE, a "prelude", is imported first, and its `begin()` called. In a fork, its `forget()` is called; if the
-process ends without becoming a service, its `end()` is called. SOCKET is the path of a socket file, at which Spark
-requests its daemon (`_fork_daemon`).
+The first warm process later becomes the executor, because Spark's JVM must be the executor's child. The JVM must also
+start before everything else. Therefore each MODULE, a "prelude", is imported first, and its `begin()` is called. In a
+fork, the prelude's `forget()` is called. If the process ends without becoming a service, the prelude's `end()` is
+called. SOCKET is the path of a socket file, through which Spark requests its daemon (`_fork_daemon`).
 
 This process starts no thread, runs no user code, opens no dataset and creates no gRPC object, so a fork is as clean as
 a new process. It ends with the supervisor.
@@ -43,8 +43,8 @@ from leman_core.process.blocked_imports import HEAVY, blocked_imports
 from leman_core.process.environment import adopt_orphans, die_with, show_name
 from leman_local import fd_messages
 
-#: The environment variable with the path of the socket for Spark's daemon. It is not named as a setting of Leman,
-#: because the JVM does not inherit those.
+#: The environment variable with the path of the socket for Spark's daemon. Its name is not that of a Leman setting,
+#: because the JVM does not inherit such variables.
 SOCKET_VARIABLE = "_LEMAN_WARM_PROCESS"
 #: Modules to import before a module is run.
 _PRELOADED: Mapping[str, Sequence[str]] = {
@@ -89,7 +89,7 @@ class WarmProcess:
         self._supervisor = supervisor
         self._control = control
         self._file = socket_file
-        #: Only names: the values of settings must not stay in forks.
+        #: Only the names, because the values of settings must not stay in forks.
         self._first = frozenset(os.environ)
         self._listener = _listen(socket_file)
         self._preludes: list[Any] = []
@@ -217,7 +217,7 @@ class WarmProcess:
     # Spark's daemon.
 
     def _stay(self) -> None:
-        """Let a fork continue to serve requests, because this process becomes a service."""
+        """Fork a process that continues to serve requests, because this process becomes a service."""
         os.setsid()
         self._forget_preludes()
         null = os.open(os.devnull, os.O_RDWR)
@@ -233,8 +233,8 @@ class WarmProcess:
 
             {"command": [...], "environment": {…}, "path": [...]}
 
-        The answer is the daemon's process id. The connection is closed when the daemon ends. If the client closes the
-        connection, because it was killed or gave up, the daemon is ended, or not forked at all.
+        The answer is the daemon's process id. The connection is closed when the daemon ends. If the client is killed or
+        gives up, it closes the connection; the daemon is then ended, or not forked at all.
         """
         assert self._listener is not None
         connection, _ = self._listener.accept()

@@ -1,9 +1,9 @@
 """Keep the values of jobs' environment variables in Redis and in a folder, for an executor that takes a job over.
 
 Values are stored under the job's key, because the jobs of a copied database have the same ids but not the same values.
-They are deleted when the job ends (see `JobLeases.release`), and expire if no executor holds the job for a day. They
+Values are deleted when the job ends (see `JobLeases.release`), and expire if no executor holds the job for a day. They
 are encrypted with a key derived from Redis's password, so that Redis's files, logs and copies do not disclose them.
-Users of Redis can still read them.
+Users who know this password can still read them.
 
 An operator may also configure a folder on this machine. Its values survive when Redis and all services stop, so that
 jobs resume after a restart. Its files are encrypted with a key in the same folder, which only the folder's owner can
@@ -78,7 +78,8 @@ class EnvFolder:
     def find(self, key: str) -> dict[str, str] | None:
         """Return the values of a job, or None if none are stored that this folder's key decrypts.
 
-        Earlier releases stored values under the job's id. These go to the first job with that id that asks for them.
+        Earlier releases stored values under the job's id. The first job with that id that asks for them gets such
+        values.
         """
         for name in dict.fromkeys((key, id_in_key(key))):
             try:
@@ -125,7 +126,7 @@ class EnvValues:
 
     Args:
         url: The URL of Redis. If empty, no values are stored in or found in Redis.
-        folder: A folder on this machine that also holds values. If empty, none does.
+        folder: A folder on this machine that also holds values. If empty, values are in no folder.
     """
 
     def __init__(self, url: str, folder: str = "") -> None:
@@ -136,7 +137,8 @@ class EnvValues:
         self._warned = self._folder_failed = False
 
     async def keep(self, key: str, env: Mapping[str, str]) -> bool:
-        """Store the values of a job. While Redis is unreachable, they are only in this process, until `renew` succeeds.
+        """Store the values of a job. If Redis is unreachable, the values are only in this process until `renew`
+        succeeds.
 
         Returns:
             Whether the values survive a stop of Redis and all services.

@@ -1,13 +1,13 @@
 """Manage leases, which say which executor runs a job. A lease is a Redis key that expires, so that another executor can
 replace a dead holder.
 
-A lease does not decide which executor owns a job; the job's history does (decision 16). Besides the leases, Redis has a
-hash of all jobs that have a lease, or whose executor died, with their databases. Executors find orphaned jobs in this
-hash, without a request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases named them by
-ids only; such an entry stands for the job in the database that the entry names.
+The lease alone does not decide which executor owns a job; the job's history does (decision 16). Besides the leases,
+Redis has a hash of the jobs that have a lease or whose executor died, each with its database. Executors find orphaned
+jobs in this hash, without a request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases
+named jobs only by their ids; such an entry means the job in the database that the entry names.
 
-While Redis is unavailable, no executor has its leases; in the worst case, work is done twice. If Redis only rejects
-this executor, other executors still have their leases. Wrong credentials are therefore an error, not an outage.
+While Redis is unavailable, no executor has leases; in the worst case, work is done twice. If Redis rejects only this
+executor, other executors still have their leases. Wrong credentials are therefore an error, not an outage.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_accepted(url: str) -> None:
 
 
 def check_workers_accepted(url: str) -> None:
-    """Check that Redis accepts the workers' URL and lets its user reserve rows. Otherwise workers cannot share work.
+    """Check that Redis accepts the workers' URL and lets its user reserve rows, so that workers can share work.
 
     Args:
         url: The URL. If empty, workers use the executor's URL.
@@ -85,7 +85,7 @@ def check_workers_accepted(url: str) -> None:
 
 _log = structlog.get_logger(__name__)
 
-#: Number of lifetimes after which a key is deleted that does not expire as a lease does.
+#: Number of lifetimes after which a lease's key is deleted if it does not expire.
 _LIFETIMES = 3
 #: Number of lifetimes without a response from Redis after which a job is taken over for the first time.
 _LIFETIMES_UNKNOWN = 6
@@ -211,8 +211,8 @@ class JobLeases:
 
         This also lists the job as open in its `database`. If `database` is empty, an existing entry stays unchanged.
 
-        A key without an expiry belongs to no executor. If it is still there after this executor has tried for a few
-        lifetimes, it is deleted and the lease acquired.
+        A key without an expiry belongs to no executor. If the key still exists after this executor has tried for a few
+        lifetimes, the key is deleted and the lease acquired.
         """
         if database:
             self._database_of[key] = database
@@ -279,9 +279,9 @@ class JobLeases:
         try:
             yield
         finally:
-            over.set()  # not cancelled: that could look like an error of Redis
+            over.set()  # not cancelled, which could look like an error of Redis
             beating.cancel()
-            await asyncio.wait((beating,))  # otherwise it could acquire the lease again after the release
+            await asyncio.wait((beating,))  # otherwise the renewal could acquire the lease again after the release
 
     async def _renew_until(self, over: asyncio.Event, key: str) -> None:
         while not over.is_set():
@@ -314,7 +314,10 @@ class JobLeases:
             _log_failure("lease not released", error, job_id=id_in_key(key))
 
     async def open_jobs(self) -> dict[str, str] | None:
-        """Return the jobs that have a lease or whose executor died, with their databases; None if they are unknown."""
+        """Return the database of each job that has a lease or whose executor died.
+
+        Return None if Redis cannot be read.
+        """
         if self._client is None:
             return None
         try:

@@ -1,15 +1,15 @@
 """Reservations of row ranges, so that two jobs do not compute the same rows.
 
 Reservations save work; correctness does not depend on them. If a holder pauses for longer than a reservation lives, two
-holders may have the same range. Each attempt then writes its own files, and the coordinator decides which of them to
+holders may have the same range. Each holder then writes its own files, and the coordinator decides which files to
 commit. The reservations of a dead holder expire.
 
 A holder is an attempt at a job, `job#attempt`. Its workers immediately take over the reservations of dead workers of
 the same attempt, and those of earlier attempts. A worker of an earlier attempt notices this at its next renewal.
 
 An expiry time in Redis does not prove that the holder is alive: Redis's clock may be set back, and another program may
-have written the key. A job that waits for a reservation therefore watches whether it is renewed, and ignores it if that
-does not happen for a few lifetimes.
+have written the key. A job that waits for a reservation therefore watches for renewals. If there are none for a few
+lifetimes, the job ignores the reservation.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class RedisReservations:
 def reservations_at(url: str, ttl_seconds: float) -> Reservations:
     """Return the reservations in a Redis, as one object for all callers in a process.
 
-    So its connection and its circuit breaker are kept between jobs. Without a URL, every range is granted.
+    The connection and the circuit breaker are therefore kept between jobs. Without a URL, every range is granted.
     """
     return RedisReservations(url, ttl_seconds) if url else GrantAll()
 

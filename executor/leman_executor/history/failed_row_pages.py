@@ -1,7 +1,7 @@
 """Page and group a job's failed rows by reading only the parts of the error store that have them.
 
-Zones, which are stretches of neighbouring rows, show where the store has the rows of each job. If the rows of a page
-are in few zones, these are read; otherwise the job's rows are listed and sorted once.
+A zone is a range of consecutive rows in the store. The zones show where the rows of each job are. If the rows of a page
+are in few zones, these zones are read. Otherwise the job's rows are listed and sorted once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from leman_executor.worker.error_store import errors_uri, open_log
 _Numbers = npt.NDArray[np.int64]
 #: Maximum number of rows in a zone.
 _ZONE = 1024
-#: How often a zone is cut where the rows of another append begin. Rows without any order stay together.
+#: Maximum number of times that a zone is cut where the rows of another append begin. Unordered rows stay together.
 _CUTS = 7
 
 
@@ -56,11 +56,11 @@ class _Fragment:
 class ErrorZones:
     """The zones of one version of the store.
 
-    Each fragment is read once: the jobs and addresses of its rows. There is one entry for each zone and job.
+    The jobs and addresses of each fragment's rows are read once. There is one entry for each zone and job.
     """
 
     def __init__(self, snapshot: Snapshot, before: ErrorZones | None = None) -> None:
-        """Take over the zones of an earlier version, and read the fragments that were added since."""
+        """Take over the zones of an earlier version, and read the fragments that were added later."""
         self.version = snapshot.version
         sizes = snapshot.fragment_sizes
         known = before._fragments if before is not None else {}
@@ -105,7 +105,10 @@ def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) ->
 
 
 def _stretches(addresses: _Numbers) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of ascending rows in one table fragment. If there are many, yield one for all rows."""
+    """Yield the bounds of runs of ascending rows in one table fragment.
+
+    If there are many runs, yield one for all rows.
+    """
     cuts = np.flatnonzero((np.diff(addresses) < 0) | (np.diff(addresses >> 32) != 0)) + 1
     marks = [0, *(cuts.tolist() if len(cuts) <= _CUTS else ()), len(addresses)]
     return itertools.pairwise(marks)
@@ -204,7 +207,7 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
     """Return the listing of a version of the store.
 
     Args:
-        before: The listing of an earlier version. If the new version only adds fragments to it, only these are read.
+        before: The listing of an earlier version. If the new version only adds fragments, only these are read.
     """
     numbers = snapshot.fragments
     fragments = tuple(numbers)
@@ -218,8 +221,8 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
 def page_from_zones(
     snapshot: Snapshot, zones: Sequence[ErrorZone], wanted: PageQuery, after: PageKey | None, size: int
 ) -> FailedRowPage | None:
-    """Return a page, read from the zones that have its rows. Return None if so many zones have them that a listing is
-    cheaper.
+    """Return a page, read from the zones that have its rows. Return None if there are so many such zones that a listing
+    is cheaper.
 
     Args:
         zones: The zones with rows of the job, starting with the one with the lowest address.
@@ -337,7 +340,7 @@ class FailedRowGroups:
     ungrouped: int
 
     def page(self, begin: int, size: int, examples: int) -> FailedRowGroupPage:
-        """Return groups, from number `begin` on, each with at most `examples` rows."""
+        """Return at most `size` groups, starting with number `begin`, each with at most `examples` rows."""
         chosen = self.groups[begin : begin + size]
         rows = iter(self.snapshot.rows([place for group in chosen for place in group.examples[:examples]]))
         shown = [
@@ -366,13 +369,13 @@ def group_failed_rows(listing: FailedRowListing) -> FailedRowGroups:
 
 
 _Read = TypeVar("_Read")
-#: Maximum number of listings to keep, and of their rows together, which take 24 bytes each. The latest listing is
-#: always kept.
+#: Maximum number of listings to keep, and maximum number of rows in all of them. A row takes 24 bytes. The latest
+#: listing is always kept.
 _LISTINGS = 16
 _ROWS_KEPT = 4_000_000
 #: Maximum number of groupings to keep. A grouping takes a few MB if all messages differ.
 _GROUPINGS = 4
-#: In a store with more rows, zones are built only on the first request for failed rows, because none may ever come.
+#: In a store with more rows, zones are built on the first request for failed rows, because there may never be one.
 _ROWS_AHEAD = 5_000_000
 
 
@@ -380,8 +383,8 @@ class FailedRowPages:
     """Read the failed rows of one database. Thread-safe.
 
     This keeps the zones of all jobs for the latest version of the store. For a new version, it reads only new
-    fragments. If the rows of a page are in few zones, the page is read from these. Otherwise all failed rows of the job
-    are listed once. The most recent listings are kept.
+    fragments. If the rows of a page are in few zones, the page is read from these zones. Otherwise all failed rows of
+    the job are listed once. The most recent listings are kept.
     """
 
     def __init__(self, database: str) -> None:
@@ -552,7 +555,7 @@ class FailedRowPages:
             return self._kept.get(wanted)
 
     def _forget(self, wanted: PageQuery, outdated: FailedRowListing) -> None:
-        """Drop a listing if the first page of a later request may have shown rows that the listing does not have."""
+        """Drop a listing if a later first page may have shown rows that the listing does not have."""
         with self._changing:
             if self._kept.get(wanted) is outdated:
                 del self._kept[wanted]

@@ -1,7 +1,8 @@
-"""Read and write the job history of one database: a Lance table and its tail. Each process has one writer for it.
+"""Read and write the job history of one database: a Lance table, and a tail of small objects for recent states. Each
+process has one writer for a history.
 
 States that arrive during a write are written together by the next write. States of jobs that had nothing to do may wait
-longer. This saves the five object-store requests of an append.
+longer. Each append that is saved this way saves five object-store requests.
 """
 
 from __future__ import annotations
@@ -29,14 +30,13 @@ from leman_core.storage.table_creation import check_conditional_puts
 from leman_executor.history.job_index import JobRecord
 from leman_executor.worker.error_store import errors_uri, open_log
 
-#: The tail is folded into the table when it has more objects, because every process that opens the database reads each
-#: object.
+#: If the tail has more objects, it is folded into the table, because each process that opens the database reads all
+#: objects.
 _FOLD_AFTER = 32
-#: Age after which the last read of the tail must be repeated before a write: the number of an object that was deleted
-#: meanwhile must not be used again.
+#: If the last read of the tail is older, the tail is read again before a write, because the number of an object that
+#: was deleted meanwhile must not be used again.
 _SEEN_SECONDS = KEPT_SECONDS / 4
-#: Seconds between two reads of the tail in a process that writes nothing to it. Once anything was written there, every
-#: call reads it.
+#: Seconds between two reads of the tail while nothing was ever written to it. After that, every call reads the tail.
 _LOOK_SECONDS = 30.0
 
 
@@ -50,7 +50,7 @@ class HistoryTailCache:
     If the storage cannot be used, calls raise the errors of `storage_failed`.
 
     Args:
-        begins: Whether new jobs begin in the tail; `docs/decisions/0048-history-tail.md` says when they may.
+        begins: Whether new jobs begin in the tail; see `docs/decisions/0048-history-tail.md`.
         now: Returns two times in seconds: of the wall clock, which an operator may set, and of the monotonic clock,
             which may stop while the machine sleeps.
     """
@@ -97,7 +97,8 @@ class HistoryTailCache:
     def news(self) -> list[str]:
         """Return the records that were written since the last read.
 
-        Call this before reading the table. A state that is folded in between is then read twice instead of never.
+        Call this before you read the table. If a state is folded into the table in between, it is then read twice
+        instead of never.
         """
         if self._tail is None or self._rests():
             return []
@@ -123,7 +124,7 @@ class HistoryTailCache:
     def divided(self, known: Callable[[str], JobRecord]) -> tuple[list[str], list[str]]:
         """Return the records of ended jobs, and those of open jobs.
 
-        Of a deleted job, only the record of its deletion is returned.
+        For a deleted job, only the record of its deletion is returned.
 
         Args:
             known: Returns the current state of a job.
@@ -188,7 +189,7 @@ _JOBS = pa.schema(
     ]
 )
 _TIDY_AFTER = 32
-#: How often a state is put into the tail if other writers append first.
+#: Maximum number of attempts to put a state into the tail, if other writers append first.
 _TRIES = 20
 #: A state of a job, and its record.
 _Text = tuple[Job, str]
@@ -210,8 +211,8 @@ class JobHistory:
     `log_snapshot.position`), so all readers agree.
 
     The current states are kept in memory, at about a kilobyte each, and updated from new fragments. Damaged parts are
-    set aside, so that the others can be read; `warnings` lists them. If the storage cannot be used, calls raise the
-    errors of `storage_failed`.
+    set aside, so that all other parts can be read; `warnings` lists the damaged parts. If the storage cannot be used,
+    calls raise the errors of `storage_failed`.
 
     The states of a job are either all in the table or, until the job has ended, all in the tail
     (`leman_core.storage.stored_jobs`).
@@ -239,7 +240,7 @@ class JobHistory:
         self._records: dict[str, JobRecord] = {}
         self._news: dict[str, JobRecord] = {}
         self._appended = 0
-        #: Deleted jobs of which the table still has other states.
+        #: Deleted jobs for which the table still has states besides the record of the deletion.
         self._leftover: set[str] = set()
 
     @property
@@ -263,9 +264,10 @@ class JobHistory:
                 self._prepared = True
 
     def save(self, job: Job) -> Job:
-        """Append a state of a job, and return the state that counts.
+        """Append a state of a job, and return the job's current state.
 
-        This is a different state if another executor has already written an end of the job, or a later attempt.
+        The current state is a different one if another executor has already written an end of the job, or a later
+        attempt.
         """
         return self.save_all([job])[0]
 
@@ -343,7 +345,7 @@ class JobHistory:
             return news
 
     def warnings(self) -> list[str]:
-        """Return a warning for each damaged part of the history, or of the failed rows, that was set aside."""
+        """Return a warning for each damaged part of the history or of the failed rows that was set aside."""
         with self._lock:
             lost = self._tail.warnings
         return [*self._log.warnings(), *self._errors.warnings(), *lost]
@@ -386,7 +388,7 @@ class JobHistory:
         self._log.forget_past()
 
     def fold(self) -> None:
-        """Write those jobs of the tail that are known to have ended into the table."""
+        """Move the jobs in the tail that are known to have ended into the table."""
         with self._lock:
             if self._tail.records:
                 self._fold()
@@ -394,9 +396,9 @@ class JobHistory:
     def _fold(self) -> None:
         """Write the ended jobs of the tail into the table, then restart the tail with the open jobs.
 
-        After a crash between the two steps, both have the states of the ended jobs. That is harmless, because an end is
-        final. If the last read of the tail is outdated, the tail is first read again. Otherwise the restart would fail
-        each time, and each attempt would add the same states to the table again.
+        After a crash between the two steps, both table and tail have the states of the ended jobs. That is harmless,
+        because an end is final. If the last read of the tail is outdated, the tail is first read again. Otherwise the
+        restart of the tail would fail each time, and each attempt would add the same states to the table again.
         """
         if not self._tail.is_seen:
             self._catch_up()
@@ -458,8 +460,8 @@ class JobHistory:
     def _go_on(self, snapshot: Snapshot) -> bool:
         """Apply the rows that follow those that were already read.
 
-        After a compaction by another process, new fragments also contain old rows. The row ids and keys of old rows
-        show that they are not later rows, nor rows that got the same ids after the latest version was lost.
+        After a compaction by another process, new fragments also contain old rows. Old rows are recognized by their row
+        ids and keys. The keys are needed because, after the latest version was lost, other rows may get the same ids.
 
         Returns:
             False if rows were added at earlier positions, or if rows are missing. Nothing is applied then.
@@ -480,7 +482,7 @@ class JobHistory:
         return True
 
     def _read_apart(self, snapshot: Snapshot) -> None:
-        """Read all fragments again, one by one. Of damaged fragments, recover the readable rows."""
+        """Read all fragments again, one by one. Recover the readable rows of damaged fragments."""
         self._forget()
         fragments = snapshot.fragments
         said = [state for number in fragments.values() for state in self._said_in(snapshot, number)]
@@ -560,7 +562,7 @@ def _row(job: Job, record: str) -> dict[str, object]:
 
 #: Maximum number of states in one version.
 _MOST = 500
-#: Maximum time for which a state waits that need not be written at once.
+#: Maximum time that a state waits if it need not be written at once.
 REST_SECONDS = 30.0
 
 
@@ -574,7 +576,7 @@ class HistoryWriter:
         self._pool = pool
         self._rest_seconds = rest_seconds
         self._resting: list[Job] = []
-        #: Whether waiting states are dropped, because the history was deleted.
+        #: Whether the history was deleted, so that waiting states are dropped.
         self._gone = False
         self._rest: asyncio.Task[None] | None = None
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []

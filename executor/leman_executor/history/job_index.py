@@ -25,7 +25,7 @@ _DECODED = 4096
 class JobRecord:
     """One state of a job: the fields for finding and filtering it, and its stored form.
 
-    Records are compared by identity, because each state of a job is another record. Repeated values, such as the name
+    Records are compared by identity, because each state of a job has its own record. Repeated values, such as the name
     of a table, are shared objects.
     """
 
@@ -100,8 +100,7 @@ class JobRecord:
         """Return the record of a job.
 
         Args:
-            record: The text of the job, if already encoded. An open job is kept as an object instead, because it
-                changes soon.
+            record: The encoded job, if there is one. An open job is kept as an object instead, because it changes soon.
             home: See `read`.
         """
         if job.state.terminal:
@@ -192,7 +191,7 @@ class JobFilter:
         )
 
     def is_past(self, record: JobRecord, *, oldest_first: bool) -> bool:
-        """Return whether this job and all that follow in this order were accepted too early, or too late."""
+        """Return whether this job and all later jobs in this order were accepted outside the filter's times."""
         if oldest_first:
             return self.accepted_before is not None and record.created_at >= self.accepted_before
         return self.accepted_from is not None and record.created_at < self.accepted_from
@@ -220,8 +219,8 @@ class KnownJobs:
     """The known jobs of one database, on one event loop. The request, the table and the age of a job never change.
 
     The records are in lists sorted by age: one list of all, one for each table, one for each state. A filter reads the
-    shortest list that contains all matches. Its cost is therefore proportional to its result, unless many jobs have the
-    table and many have the state but few have both.
+    shortest list that contains all matches. The cost is therefore proportional to the number of matches, unless many
+    jobs have the table, many have the state, and few have both.
     """
 
     def __init__(self) -> None:
@@ -237,7 +236,7 @@ class KnownJobs:
         return iter(list(self._jobs.values()))
 
     def get(self, job_id: str) -> Job | None:
-        """Return the job of an id, or None."""
+        """Return the job with an id, or None."""
         record = self._jobs.get(job_id)
         return None if record is None else record.job()
 
@@ -299,8 +298,8 @@ class KnownJobs:
             oldest_first: Whether to start with the oldest.
 
         Returns:
-            The jobs, and the last examined job if more jobs may match. The latter is None if these are all matches, or
-            `most` of them.
+            The jobs, and the last examined job if `looks` ended the search before all matches, or `most` of them, were
+            found. Otherwise the second is None.
         """
         found: list[JobRecord] = []
         candidates = self._oldest(wanted, after) if oldest_first else self._newest(wanted, after)

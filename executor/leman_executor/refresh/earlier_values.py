@@ -1,5 +1,5 @@
-"""Store values that earlier versions of a view have as checkpoints of a scratch table, so that no function is called
-for them.
+"""Copy values of earlier versions of a view into checkpoints of a scratch table, so that no function is called for
+them.
 
 An unchanged row keeps its value. A rewritten row keeps its value if the function's inputs are equal in both source
 versions. To find that out, the inputs of both versions are read.
@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 #: Number of rows to read first, while the width of values is unknown.
 _FIRST_ROWS = 64
 #: If there are more rows than this, a sample of this size is compared first. If no row of the sample has equal inputs,
-#: no others are read.
+#: no other rows are read.
 _SAMPLE = 1 << 16
 _MOST_BYTES = 32 << 20
 #: Maximum number of rows of a scratch table in one checkpoint.
@@ -56,11 +56,11 @@ class EarlierRows:
     ids: Ids
     #: The view's row ids, in the same order as `ids`.
     own_ids: Ids
-    #: Whether each row is unchanged in the source. If a row is not, the inputs of a function may still be equal.
+    #: Whether each row is unchanged in the source. Even if a row has changed, the inputs of a function may be equal.
     same: Mask
 
     def among(self, wanted: Ids, *, same: bool) -> Ids:
-        """Return the view's id of each wanted row that is unchanged (if not `same`: rewritten), else -1."""
+        """Return the view's id of each wanted row that is unchanged (if `same`) or rewritten (if not), else -1."""
         at = positions(self.ids, wanted)
         chosen = at >= 0
         chosen[chosen] = self.same[at[chosen]] == same
@@ -72,7 +72,7 @@ class EarlierRows:
 def earlier_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
     """Return those of the wanted rows for which an earlier version of the view has values.
 
-    Both source versions have these rows: that of the earlier view version, and that of the plan.
+    These rows are in the source version of the earlier view version, and in that of the plan.
 
     Raises:
         NotFound: SOURCE_VERSION_NOT_FOUND.
@@ -157,7 +157,7 @@ class EarlierColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """Which earlier versions of the view have values of a scratch table's rows, and where."""
+    """The places of a scratch table's values in earlier versions of the view."""
 
     versions: Sequence[EarlierValues]
     #: For each row, the index of the version that has its value, or -1 if none has it.
@@ -279,7 +279,10 @@ class ValueReuse:
 
 
 def _key(task: FragmentTask, offsets: Ids) -> str:
-    """Return the key of a checkpoint with these rows. Only a checkpoint without gaps settles its whole range."""
+    """Return the key of a checkpoint with these rows.
+
+    Only a checkpoint without gaps has results for its whole range.
+    """
     covered = RowRange(int(offsets[0]), int(offsets[-1]) + 1)
     whole = covered.rows == len(offsets)
     prefix = task.checkpoint_prefix if whole else keys.under_filter(task.checkpoint_prefix, _SOME)

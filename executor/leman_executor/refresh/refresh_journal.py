@@ -1,4 +1,4 @@
-"""Record what a refresh has done so far, including the work of earlier executors: its metrics and its journal.
+"""Record the progress of a refresh, including the work of earlier executors, in metrics and a journal.
 
 The metrics combine the counts of the refresh with those of the backfills of its scratch table. The journal is stored in
 the job's record, so that the counts continue when another executor takes the job over.
@@ -84,7 +84,10 @@ class RefreshMetrics(JobMetrics):
         return max((part.budget_used for part in self._parts), default=0.0)
 
     def begin(self, part: JobMetrics, name: str) -> None:
-        """Add a backfill of the scratch table. Its failed rows replace those of an earlier one with that `name`."""
+        """Add a backfill of the scratch table.
+
+        Its failed rows replace those of an earlier backfill with this `name`.
+        """
         self._parts.append(part)
         self._step.begin(part, name)
         if name not in self._given_up:
@@ -115,11 +118,11 @@ class RefreshMetrics(JobMetrics):
     def expect(self, rows: int, functions: int) -> None:
         """Begin a step, or resume one that was interrupted.
 
-        If no row of the previous step was committed, it counts as abandoned.
+        If no row of the previous step was committed, that step counts as abandoned.
 
         Args:
             rows: The number of rows to commit.
-            functions: The number of functions to call for each of them.
+            functions: The number of functions to call for each row.
         """
         if self.rows_committed == self._step.committed:
             self._given_up = {name for name in self._failing if name not in self._settled}
@@ -168,8 +171,8 @@ _log = structlog.get_logger(__name__)
 class JournalKeeper:
     """Keep the refresh journal of a job.
 
-    Each commit and each column is recorded before it begins. Its result is later read from the view or the scratch
-    table. After a crash, only function calls that must be repeated are therefore not counted.
+    Each commit, and the computation of each column, is recorded before it begins. Its result is later read from the
+    view or the scratch table. After a crash, the counts therefore lack only function calls that must be repeated.
     """
 
     def __init__(self, status: JobStatus, metrics: RefreshMetrics, jobs: JobStore) -> None:
@@ -198,9 +201,9 @@ class JournalKeeper:
     async def column(self, scratch: str, column: str, part: JobMetrics) -> None:
         """Record that a scratch table's column is about to be computed.
 
-        If the column has more values than a dead executor recorded, they were computed for this refresh, or for another
-        one that shares the scratch table. All failed rows of the column count as failed for the refresh, but only those
-        that this job found count towards the error budget.
+        If the column has more values than a dead executor recorded, the additional values were computed for this
+        refresh, or for another refresh that shares the scratch table. All failed rows of the column count as failed for
+        the refresh, but only those that this job found count towards the error budget.
 
         Args:
             scratch: The name of the scratch table.
@@ -227,7 +230,7 @@ class JournalKeeper:
         await self._write()
 
     def committed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
-        """Count a commit that the view contains since `version`, or only these fragments of it."""
+        """Count a commit that the view contains since `version`. If `fragments` is given, count only these."""
         self._asked = tuple(other for other in self._asked if other != commit)
         if fragments is not None:
             added = sum(rows for fragment_id, rows in commit.filled.items() if fragment_id in fragments)
@@ -273,5 +276,5 @@ class JournalKeeper:
         except asyncio.CancelledError:  # the next write must come after this one
             await asyncio.gather(saving, return_exceptions=True)
             raise
-        except LemanError:  # this only makes counts wrong, and only if this executor dies
+        except LemanError:  # only counts become wrong, and only if this executor dies
             _log.warning("a step of a refresh could not be recorded", job_id=self._status.job.job_id, exc_info=True)

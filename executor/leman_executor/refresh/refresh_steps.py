@@ -124,7 +124,7 @@ class FirstFill:
                 del self._missing[fragment_id]
 
     async def _computed(self) -> list[int]:
-        """Return the fragments of the view of which the scratch table has all values."""
+        """Return the fragments of the view for which the scratch table has all values."""
         if self._scratch is None:
             return list(self._missing)
         done = set(await run_storage_work(self._scratch.complete, self._names))
@@ -164,7 +164,7 @@ class FirstFill:
     async def _note_failures(self, scratch: ScratchTable, fragments: Collection[_Missing]) -> None:
         """Commit the list of failed rows, before the fragments that contain these rows.
 
-        Until those fragments are committed, the list has rows that have no values yet, which is harmless.
+        Until those fragments are committed, the list also has rows that have no values yet. This is harmless.
 
         Raises:
             Aborted: VIEW_CHANGED – in each try, another refresh of the view committed first.
@@ -231,8 +231,8 @@ def _is_little(plan: RefreshPlan, outcome: RowOutcome) -> bool:
     new = len(outcome.append)
     if len(outcome.recompute_ids) or (new and plan.functions):
         return False
-    # Rows that the comparison has not read may be gigabytes. A job that writes them must be one that can be watched and
-    # stopped.
+    # The rows that are still to be read may have gigabytes. A job that writes them must be in the history, so that
+    # users can watch and stop it.
     return not new or (new <= _FEW_ROWS and outcome.values is not None)
 
 
@@ -434,7 +434,8 @@ async def _updated_note(
 ) -> FailedNote:
     """Return a view's note on failed rows, updated after rows were computed or evicted.
 
-    If the current list of failed rows is damaged, the new list has only these failures, and the job gets an event.
+    If the current list of failed rows is damaged, the new list has only the rows in `failed`, and the job gets an
+    event.
 
     Args:
         before: The current note.

@@ -42,7 +42,7 @@ from leman_executor.refresh.refresh_journal import JournalKeeper
 from leman_executor.refresh.view_writer import scratch_table_name, scratch_table_pattern
 from leman_executor.scheduling.dispatcher import Cancelled
 
-#: Errors that a new plan may avoid: the source was cleaned up, or another refresh dropped or recreates the scratch
+#: Errors that a new plan may avoid: the source was cleaned up, or another refresh dropped or recreated the scratch
 #: table.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
 #: The field id of a scratch table's first column, `__source_row_id`.
@@ -142,7 +142,7 @@ class ScratchTables:
             except Cancelled:
                 if self._cancelled:
                     run.cancel()
-                await asyncio.gather(run, return_exceptions=True)  # when pausing, it stores rows first
+                await asyncio.gather(run, return_exceptions=True)  # to pause, it first stores rows
                 raise
             except BaseException:
                 run.cancel()
@@ -209,8 +209,8 @@ class ScratchTables:
             self._status.note("leftovers", f"scratch tables could not be dropped yet: {error.message}")
 
     async def drop_of_dropped_view(self) -> None:
-        """Drop the scratch tables of a view that was dropped during the refresh: workers may write to them after the
-        drop.
+        """Drop the scratch tables of a view that was dropped during the refresh, because workers may have written to
+        them after that.
 
         If a new view has the same name, drop only the scratch tables of this refresh.
         """
@@ -271,7 +271,7 @@ def _columns(functions: Sequence[ResolvedFunction], source_uri: str, version: in
 
 
 def _is_dropped(uri: str) -> bool:
-    """Return whether the view at `uri` was dropped. A table may have its name now."""
+    """Return whether the view at `uri` was dropped. A table of the same name may exist now."""
     try:
         return not is_view(LanceTables().snapshot(uri).metadata)
     except NotFound:

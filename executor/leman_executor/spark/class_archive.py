@@ -1,7 +1,7 @@
 """Manage the archive of the classes that Spark loads (class data sharing), which halves the start time of its JVM.
 
-The archive is in the user's cache folder. It is made by a running JVM, once for each combination of Java and Spark's
-jars. To make it immediately, for a container image, run `python -m leman_executor.spark.class_archive`.
+The archive is in the user's cache folder. A running JVM makes one archive for each combination of Java and Spark's
+jars. To make the archive immediately, for a container image, run `python -m leman_executor.spark.class_archive`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ _DRAFT_SECONDS = 86400.0
 #: An option in the command line of the process that a JVM starts to write its archive.
 _DUMPS = "-Xshare:dump"
 _ENDS_SECONDS = 5.0
-#: Spark splits its options at spaces, so a path with a space cannot be an option.
+#: Spark splits its options at spaces, so an option cannot have a path with a space.
 _PLAIN = re.compile(r"[\w./+@,=-]+")
 
 
 class ClassArchive:
-    """One archive, which may not exist yet. Its file name has its size, as a truncated file would crash the JVM."""
+    """One archive, which may not exist yet.
+
+    The file name has the size, because a truncated file would crash the JVM.
+    """
 
     def __init__(self, folder: Path, key: str) -> None:
         self._folder = folder
@@ -70,9 +73,9 @@ class ClassArchive:
         return f"{class_archives.PREFIX}{self._key}-{size}"
 
     def use(self) -> list[str]:
-        """Return the JVM options that use the archive, and mark it as used. If it does not exist, return no options.
+        """Return the JVM options that use the archive, and mark it as used. If there is no archive, return no options.
 
-        If a JVM's classes differ from the archive, the JVM starts without it and reports that on stderr.
+        If a JVM's classes differ from the archive, the JVM starts without the archive and reports that on stderr.
         """
         path = self.file
         if path is None:
@@ -110,7 +113,7 @@ class ClassArchive:
     def draft(self) -> Path:
         """Return a path for a new archive, and delete old archives and drafts.
 
-        That is, archives not used for a month, except the most recent ones, and drafts older than a day.
+        Old archives are those not used for a month, except the most recent ones. Old drafts are older than a day.
 
         Raises:
             OSError: The folder cannot be made.
@@ -126,7 +129,7 @@ class ClassArchive:
     def abandon(self) -> None:
         """End the process that writes the archive for a JVM of this process, and delete its draft.
 
-        The JVM starts that process but does not end it. It would continue for minutes after the JVM has ended.
+        The JVM starts that process but does not end it. The process would continue for minutes after the JVM has ended.
         """
         for process in psutil.process_iter(["cmdline"]):
             arguments = process.info["cmdline"] or ()
@@ -187,7 +190,10 @@ def _yield_cores(pid: int, ended: threading.Event) -> None:
 
 
 def _sweep(draft: Path) -> None:
-    """Delete the output of that process, which the JVM leaves in its working directory under varying names."""
+    """Delete the output of the archive-writing process.
+
+    The JVM leaves it in the working directory under varying names.
+    """
     for path in Path().glob("java_pid*_std???"):
         with contextlib.suppress(OSError):
             if str(draft) in path.read_text(errors="replace"):

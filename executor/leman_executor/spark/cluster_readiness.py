@@ -1,8 +1,8 @@
 """Check whether Spark's cluster can run jobs: its capacity, failed tasks, and how long jobs wait for executors.
 
-A cluster may be full, too small, without a usable Python, or unable to reach this process. While it is full, jobs wait
-instead of failing. If no worker is large enough for an executor, jobs wait for a shorter time. This reads the records
-that Spark keeps of a running application, even if Spark's web page is off.
+A cluster may be full, too small, without a usable Python, or unable to reach this process. While the cluster is full,
+jobs wait instead of failing. If no worker is large enough for an executor, jobs wait for a shorter time. This module
+reads the records that Spark keeps of a running application, even if Spark's web page is off.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CapacityWatch:
 
     Args:
         cores: Returns the number of cores of the registered executors.
-        look: Asks the master. Called only while there are no such cores.
+        look: Asks the master about the cluster's capacity. Called only while no executor is registered.
         executor: Returns the cores and the bytes of memory that each executor is to have.
     """
 
@@ -140,7 +140,7 @@ class CapacityWatch:
 
     @property
     def is_full(self) -> bool:
-        """Whether other applications use the resources that executors need. They may release them."""
+        """Whether other applications use the resources that executors need. The resources may become free."""
         busy = self.busy  # another thread may update it
         return busy is not None and busy.reason == worker_problems.CLUSTER_BUSY
 
@@ -150,22 +150,23 @@ class CapacityWatch:
         return self._clock() - self._full_until
 
     def seconds_without(self, since: float) -> float:
-        """Return the seconds for which the cluster has been busy without interruption; count none before `since`."""
+        """Return the seconds since `since` for which the cluster has been busy without interruption."""
         return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0
 
 
 class ExecutorWait:
     """Limit how long one Spark job waits until one of its tasks has started. Spark itself would wait forever.
 
-    If all workers of a standalone cluster are too small, the job waits for a larger worker to register. If they are
-    busy, it waits as long as any job does for a full cluster. For other kinds of clusters, it is unknown which is the
-    case.
+    If all workers of a standalone cluster are too small, the job waits for a larger worker to register. If the workers
+    are busy, the job waits as long as any job waits for a full cluster. For other kinds of clusters, it is unknown
+    whether the workers are too small or busy.
 
     Args:
         profile: The resources of each Spark executor, except its heap.
         memory_bytes: The heap of each Spark executor. A standalone master counts no other memory.
         begun: Returns whether a task has started. Not called again once it has returned True.
-        look: Asks the master. Returns None if there is no master to ask. Blocks for a few seconds at most.
+        look: Asks the master about the cluster's capacity. Returns None if there is no master. Blocks for a few seconds
+            at most.
     """
 
     def __init__(
@@ -218,8 +219,8 @@ class ExecutorWait:
 
 
 class RoomWait:
-    """Limit how long one Spark job waits for an executor with as many cores as a worker takes, if Spark does not start
-    one for it.
+    """Limit how long one Spark job waits for an executor with enough cores for a worker, if Spark does not start an
+    executor for the job.
 
     The size of such executors is known once they register. While all of them are too small, no worker of the job runs,
     and the job waits for a larger executor to register.
@@ -261,8 +262,8 @@ class RoomWait:
 class ClusterReadiness:
     """The readiness of one cluster. Any thread may use it.
 
-    `trouble` says why no job can run now. `context` is None until Spark has started. `conf` has Spark's settings;
-    before Spark has started, it has the configured ones.
+    `trouble` says why no job can run now. `context` is None until Spark has started. `conf` has Spark's settings: the
+    configured ones until Spark has started, then the actual ones.
     """
 
     def __init__(self, settings: Spark, python: str, driver_host: str) -> None:
@@ -315,7 +316,7 @@ class ClusterReadiness:
         """If the cluster has had room for a worker for too long and none has called back, record that as trouble."""
         self._capacity.check()
         late = self._capacity.seconds_with_capacity > self._settings.start_seconds
-        if self.trouble is None and late and not self.registered_cores():  # registered ones may only be unpacking
+        if self.trouble is None and late and not self.registered_cores():  # registered executors may still be unpacking
             self.note(self._unreached())
 
     def hindrance(self, tag: str, begin: float) -> LemanError | None:

@@ -1,7 +1,7 @@
 """Manage the function processes of Spark's Python workers: warm them up, bind each to a worker, and give them tasks.
 
-A forked process copies each memory page when it first writes to it. Thousands of such copies make the first fragment
-take twice as long as the next one. So each process computes a small table in advance.
+A forked process copies each memory page when it first writes to that page. Thousands of such copies make the first
+fragment take twice as long as the next fragment. Therefore each process computes a small table in advance.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from leman_executor.worker.unit_runner import UnitRunner
 from leman_executor.worker.worker_link import WorkerTask
 from leman_executor.worker.worker_loop import run_task
 
-#: Rows computed one at a time, and as one batch of a fragment's maximum size. The two touch different memory.
+#: Number of rows that are computed one at a time, and number of rows in one batch of a fragment's maximum size. The two
+#: computations touch different memory.
 _SCALAR_ROWS, _VECTORISED_ROWS = 1 << 16, 10 << 16
 
 
@@ -143,7 +144,7 @@ class FunctionProcessEnded(RuntimeError):
 
 
 class Caller:
-    """A connection to the pool. Every process that is forked from the one that started the pool inherits it."""
+    """A connection to the pool. The process that started the pool passes it on to every process that it forks."""
 
     def __init__(self, requests: socket.socket, pool_parent: int) -> None:
         self._requests = requests
@@ -174,7 +175,7 @@ class Caller:
         return answer.units
 
     def _asked(self, function: str, request: Request) -> bytes | None:
-        """Send a request and return the answer; None if none comes."""
+        """Send a request and return the answer. Return None if no answer comes."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs, contextlib.suppress(OSError):
@@ -219,8 +220,8 @@ def start_pool(prepare: Prepare, warm: Warm) -> Caller:
 
 
 _WARM_UP = "null"
-#: How many seconds after its worker a waiting task ends. Its end costs Spark as much as a commit, and must not delay
-#: a commit that is under way.
+#: Seconds after its worker's end until a waiting task ends. The end of a task costs Spark as much as a commit, and must
+#: not delay a running commit.
 _QUIET_SECONDS = 0.1
 _callers: list[Caller] = []
 

@@ -2,7 +2,8 @@
 
 The archive is a complete Python installation that runs wherever it is unpacked. It contains the interpreter, the
 standard library, and all installed packages, including Leman and editable installs. Spark's jars are left out, because
-workers have them. So is the C library: workers need the same processor architecture and the same or a newer glibc.
+workers have them. The C library is also left out, so workers need the same processor architecture and the same or a
+newer glibc.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OURS = ("leman_core", "leman_planner", "leman_executor", "leman_coordinator", "
 _NOT_OF_STDLIB = frozenset({"site-packages", "dist-packages", "test", "idlelib", "turtledemo", "ensurepip"})
 _NOT_OF_PYSPARK = frozenset({"jars", "examples", "licenses", "data", "sbin"})
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-#: Otherwise the interpreter might look for its library in the folder where it was built.
+#: Otherwise the interpreter might look for its library in the folder where the interpreter was built.
 _LAUNCHER = f"""#!/bin/sh
 home=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 LD_LIBRARY_PATH="$home/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
@@ -67,7 +68,10 @@ def _entries() -> Iterator[Entry]:
 
 
 def _installed(into: str) -> Iterator[Entry]:
-    """Yield all installed packages except the standard library. Leman comes last: only Leman uses its file names."""
+    """Yield all installed packages except the standard library.
+
+    Leman comes last, because only Leman uses its file names.
+    """
     for folder in dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")):
         for path in sorted(folder.iterdir()):
             if path.suffix == ".pth":

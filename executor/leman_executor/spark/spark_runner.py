@@ -75,8 +75,8 @@ def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) 
 def task_function() -> Callable[[int, Iterable[Any]], Iterator[int]]:
     """Return the function that Spark runs for each worker.
 
-    It is the same for all jobs: a Spark job property says where to connect. It is a closure, which is pickled by value,
-    so a worker need not import this module.
+    The function is the same for all jobs, because a Spark job property says where to connect. It is a closure, which is
+    pickled by value, so a worker need not import this module.
     """
     name = WORKER_TASK
 
@@ -124,8 +124,8 @@ _AGAIN_SECONDS = 10.0
 _CANCEL_SECONDS = 0.2
 #: Seconds for which a Spark job may continue after its workers have no work left.
 _LINGER_SECONDS = 5.0
-#: Seconds between a Spark job and the advance start of the next job's tasks, which must not compete for cores with the
-#: end of the former.
+#: Seconds between the end of a Spark job and the start of waiting tasks for the next job, which must not compete for
+#: cores with that end.
 _QUIET_SECONDS = 0.1
 #: Seconds that Spark may take to stop.
 _STOP_SECONDS = 20.0
@@ -133,7 +133,7 @@ _NOTHING = "null"
 
 
 class _JvmLost(Exception):
-    """The JVM ended before Spark was up, or was killed because its start took too long."""
+    """The JVM ended before Spark was ready, or was killed because its start took too long."""
 
 
 def _stop(context: SparkContext) -> None:
@@ -214,7 +214,7 @@ class SparkRunner:
     def _start(self) -> None:
         """Start Spark, even if it was started before.
 
-        If a JVM dies during the start, or takes too long, another one is tried. The last attempt uses no class archive,
+        If a JVM dies during the start, or takes too long, another JVM is tried. The last attempt uses no class archive,
         because the archive may be the cause.
         """
         if driver_is_gone():
@@ -314,7 +314,7 @@ class SparkRunner:
         self._jvm.warm = True
 
     def _lost(self, launched: LaunchedJvm, why: str) -> Unavailable:
-        """Return the error if no JVM is left after an attempt to start."""
+        """Return the error of a start after which no JVM is running."""
         ended_by_itself = (launched.process.returncode or 0) > 0
         words = driver_launch.startup_error(launched.chosen) if ended_by_itself else ""
         return self._not_started(words or why, has_jvm=False)
@@ -438,13 +438,13 @@ class SparkRunner:
     ) -> None:
         """Run one Spark job with a task for each worker. Return when all workers have ended.
 
-        If the caller stops waiting, the Spark job ends because its workers get no more work. If it does not end, it is
-        cancelled.
+        If the caller stops waiting, the Spark job ends because its workers get no more work. If the Spark job does not
+        end, it is cancelled.
 
         Args:
             profile: The resources of each worker. None if there are no requirements.
-            additional: Whether other workers run already. If so, the new ones may wait for resources as long as those
-                run.
+            additional: Whether other workers already run. If so, the new workers may wait for resources as long as the
+                others run.
 
         Raises:
             Cancelled: The job was asked to stop.
@@ -471,9 +471,9 @@ class SparkRunner:
     def _begin_job(
         self, job_key: str, worker_task: str, count: int, profile: SlotProfile | None
     ) -> tuple[str, Future[None]]:
-        """Start a Spark job, or use the waiting one. Return its unique tag and its call."""
+        """Start a Spark job, or use the tasks that wait. Return the Spark job's unique tag and its call."""
         standing = self._standing_for(count, profile) if job_key not in self._cancelled else None
-        if profile is None:  # the next job will probably ask for as many
+        if profile is None:  # the next job will probably ask for as many workers
             self._standing_count = max(self._standing_count, min(count, os.cpu_count() or 1))
         if standing is not None:
             self._given[standing.tag] = job_key
@@ -484,7 +484,10 @@ class SparkRunner:
         return own, self._threads.submit(self._run_spark_job, (job_key, own), worker_task, count, profile)
 
     def _standing_for(self, count: int, profile: SlotProfile | None) -> IdleTasks | None:
-        """Return waiting tasks for a job. End waiting tasks that it cannot use, because it may need their slots."""
+        """Return waiting tasks for a job.
+
+        End waiting tasks that the job cannot use, because it may need their slots.
+        """
         standing, self._standing = self._standing, None
         if standing is None or standing.call.done():
             return None
@@ -500,8 +503,8 @@ class SparkRunner:
     def _stand(self) -> None:
         """Start tasks that wait for the next job, unless some wait already or a job runs.
 
-        This is done only if the tasks take no slots that others may need. (If a master is configured, its number of
-        slots is unknown.)
+        Do this only if the tasks take no slots that other applications may need. (If a master is configured, its number
+        of slots is unknown.)
         """
         waits = self._standing is not None and not self._standing.call.done()
         folder = self._folder
@@ -517,8 +520,9 @@ class SparkRunner:
     async def _until_done(self, job_key: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
         """Wait for a Spark job. Cancel it if the cluster cannot run it, or has no executors for its profile.
 
-        A cluster cannot run it if it has no worker, if none is free for too long, if none is as large as requested, if
-        no executor has room for a worker, or if Python does not run. Spark itself would wait or retry forever.
+        A cluster cannot run the job if the cluster has no worker, no worker becomes free in time, no worker is as large
+        as requested, no executor has room for a worker, or Python does not run. Spark itself would wait or retry
+        forever.
         """
         done = asyncio.wrap_future(call)
         # Retrieve an error here, because the caller may have stopped waiting.
@@ -580,7 +584,10 @@ class SparkRunner:
     def _run_spark_job(
         self, tags: tuple[str, ...], worker_task: str, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """Run a Spark job. Any tag cancels it: the first, its own, or that of a Leman job that gets its workers."""
+        """Run a Spark job.
+
+        Any of its tags cancels it: the first, its own, or that of a Leman job that gets its workers.
+        """
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
         context = self._context
@@ -608,7 +615,7 @@ class SparkRunner:
     def _plan(self, context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
         """Return Spark's plan for one worker in each of `count` partitions; see `worker_plan`.
 
-        Plans are cached, because making one costs as much as running it.
+        Plans are cached, because making a plan costs as much as running it.
         """
         with self._lock:
             plan = self._plans.get((count, profile))

@@ -32,11 +32,12 @@ from leman_executor.worker.value_conversion import CONVERSION_ERRORS, Converter
 _STOPPED = "the function raised it: next() on an empty iterator?"
 #: An attempt number that stands for the last attempt, for errors that further attempts would repeat.
 _NO_MORE_ATTEMPTS = 1 << 30
-#: If a batch ends servers of a remote function, it is cut into this number of parts: each end costs a restart, each
-#: part only a message.
+#: If a batch ends servers of a remote function, the batch is cut into this number of parts. A server's end costs a
+#: restart, a part only a message.
 _PARTS_OF_DEADLY = 32
-#: Rows converted at once for a function that takes one row at a time, if their results are easily combined. The objects
-#: of more rows would not fit into a core's cache, and Python would not return their memory to the system.
+#: Number of rows that are converted at once for a function that takes one row at a time, if the results are easily
+#: combined. The objects of more rows would not fit into a core's cache, and Python would not return their memory to the
+#: system.
 _CONVERTED_ROWS = 1 << 14
 
 
@@ -85,7 +86,7 @@ class Evaluated:
 
 
 def plain(values: pa.Array) -> Evaluated:
-    """Return `values` as the result of rows of which none failed."""
+    """Return `values` as the result of rows that all succeeded."""
     return Evaluated(values, None, ())
 
 
@@ -343,7 +344,10 @@ class Evaluator:
     def _isolate(
         self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> Evaluated:
-        """Evaluate the rows in halves or, if each failing call ends a server, whose restart is slow, in many parts."""
+        """Evaluate the rows in halves.
+
+        If each failing call ends a server, use many parts, because restarts are slow.
+        """
         if self._notes is not None:
             self._notes.batch_split(user_errors.describe_error(error).splitlines()[0])
         parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2

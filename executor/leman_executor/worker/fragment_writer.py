@@ -1,8 +1,8 @@
 """Write the column file of one fragment: rows in physical order, gaps filled, memory bounded by one batch.
 
-A file may be complete or partial. A partial file has the rows stored so far of a fragment that is still being computed;
-its row states show which rows these are. The executor itself writes partial files. Runs on Spark workers, so it imports
-neither gRPC nor Spark.
+A file may be complete or partial. A partial file belongs to a fragment that is still being computed. It has the rows
+that are stored so far, and its row states show which rows these are. The executor itself writes partial files. This
+module also runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Existing:
 class FragmentWriter:
     """Write one fragment's column file from contiguous ranges in ascending order.
 
-    The pieces within a range may come in any order. A row in no piece keeps its existing value or becomes NULL. Such a
-    row is settled if it is deleted. Otherwise it counts as untouched; only a selective request may leave rows
-    untouched.
+    The pieces within a range may come in any order. A row that is in no piece keeps its existing value or becomes NULL.
+    If such a row is deleted, it needs no value. Otherwise it counts as untouched, which only a selective request
+    allows.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class FragmentWriter:
                     equal = np.ones(part.rows, np.bool_) if piece.kept else self._equal(part, piece.values)
                     self._keep(part, equal)
             return
-        # Values that are kept may have any width, so write in parts.
+        # Kept values may have any width, so write them in parts.
         for part, (values, states) in in_parts(covered, lambda p: self._aligned(p, pieces_within(pieces, p))):
             self._writer.write(values)
             self._note(part, states)
@@ -177,10 +177,10 @@ class FragmentWriter:
         older: Sequence[str] = (),
         beside: Callable[[StagedFile], None] | None = None,
     ) -> StagedFile:
-        """Publish the file under a name that shows whether it settles all rows.
+        """Publish the file under a name that shows whether it has results for all rows.
 
         Args:
-            filters: md5 of each filter for which the file settles every matching row.
+            filters: The md5 of each filter for which the file has results for all matching rows.
             deletions: The deleted rows, which have no value.
             older: First halves of the fingerprints of earlier versions; see
                 `leman_core.model.row_states.encode_states`.
@@ -210,7 +210,7 @@ class Unwritten:
         start: The offset where the chunk begins.
         known: Those rows of the chunk that need no evaluation.
         most_bytes: The maximum memory for these rows.
-        left: Returns further rows of a range to write, besides the given pieces.
+        left: Returns other rows of a range that are also to be written.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Run function processes: their messages, the life of one process, and the pool that forks them.
 
-Each process is bound to one version of a function and runs its tasks until the pool kills it. The pool is a separate
-process that runs no user code, starts no thread and opens no dataset. So the processes that it forks are clean, and
-ready in milliseconds. It forks a few in advance. Messages between a caller, the pool and a process are JSON after a
-length of four bytes.
+Each process is bound to one version of a function and runs its tasks until the pool kills the process. The pool is a
+separate process that runs no user code, starts no thread and opens no dataset. Therefore the processes that it forks
+are clean, and ready in milliseconds. The pool forks a few in advance. Messages between a caller, the pool and a process
+are JSON after a length of four bytes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from leman_executor.worker import process_environment, user_errors
 from leman_executor.worker.process_environment import kept_environment
 from leman_executor.worker.worker_link import LENGTH_BYTES, framed
 
-#: The message of a function process to the pool that it can take another task.
+#: The message with which a function process tells the pool that it can take another task.
 IDLE = b"i"
-#: The maximum size of a message to a caller. A function can use its process's descriptors and forge messages; a forged
-#: length must not fill the caller's memory.
+#: The maximum size of a message to a caller. A function can use its process's descriptors to forge messages, and a
+#: forged length must not fill the caller's memory.
 MOST_BYTES = 64 << 20
 #: Errors of decoding an invalid message.
 NONSENSE = (msgspec.DecodeError, UnicodeDecodeError)
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
 
     #: The task as JSON, in the form that `worker_loop.run_task` takes.
     worker_task: str
-    #: State of the caller, which the process applies first.
+    #: State of the caller, which the process applies before it runs the task.
     state: bytes = b""
     #: The job that the task belongs to.
     job_id: str = ""
@@ -98,11 +98,10 @@ def _read(connection: socket.socket, length: int) -> bytes | None:
 Run = Callable[[str, Callable[[bytes], None]], int]
 #: Applies state of the caller's process to this process.
 Prepare = Callable[[bytes], None]
-#: Steps that a process runs before its first task. None starts once a task waits.
+#: Steps that a process runs before its first task. Once a task waits, no further step starts.
 Warm = Sequence[Callable[[], None]]
 _requests = msgspec.json.Decoder(Request)
-#: Seconds between the end of a task and a garbage collection. The collection must not compete for cores with ending the
-#: job.
+#: Seconds between the end of a task and a garbage collection, which must not compete for cores with the end of the job.
 _IDLE_WAIT_SECONDS = 0.2
 #: Held while output is sent, which is done by a separate thread.
 _saying = threading.Lock()
@@ -128,7 +127,7 @@ def serve_tasks(control: socket.socket, pool: int, run: Run, prepare: Prepare, w
 
 
 def _settle(pool: int) -> None:
-    os.setpgid(0, 0)  # no new session: the session identifies the executor's processes
+    os.setpgid(0, 0)  # no new session: the executor's processes are found by their session
     adopt_orphans()
     die_with(pool)
     for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM):
@@ -146,8 +145,8 @@ def _serve(
 ) -> None:
     """Run one task. Return whether the process can take another task.
 
-    It can if the task ended well and left no child process. Otherwise the pool kills this process and its children once
-    the caller has its answer.
+    The process can take another task if the task ended well and left no child process. Otherwise the pool kills the
+    process and its children once the caller has its answer.
     """
     here = os.getpid()
     request = receive(caller)
@@ -197,17 +196,17 @@ _SPARE = min(4, _CORES)
 #: Maximum number of idle processes, over all versions of functions.
 _MOST_IDLE = max(4, 2 * _CORES)
 #: Seconds after which an idle process ends, as with Spark's Python workers. If no task arrives for as long, spare
-#: processes end too: each takes some 30 MB, and without one a task only waits for a fork.
+#: processes end too. Each takes some 30 MB, and a task without a spare process only waits for a fork.
 _IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
-#: Seconds to wait after a task, so that forks do not compete with the end of its job for cores.
+#: Seconds between a task and the next forks, which must not compete for cores with the end of the task's job.
 _QUIET_SECONDS = 0.25
 _LARGEST_NAME = 4096
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """What the pool knows about a function process."""
+    """A function process, as the pool sees it."""
 
     pid: int
     control: socket.socket
@@ -215,8 +214,8 @@ class _Process:
     function: str = ""
     #: The caller whose task the process runs.
     caller: socket.socket | None = None
-    #: Callers that have not closed their connection, and that have an answer or will get it: a process reports idle
-    #: before it answers.
+    #: Callers that have not closed their connection, and that have an answer or will get it. (A process reports that it
+    #: is idle before it answers.)
     answered: list[socket.socket] = field(default_factory=list)
     idle_since: float = field(default_factory=time.monotonic)
 
@@ -313,16 +312,16 @@ class FunctionPool:
             socket.send_fds(process.control, [b"c"], [caller.fileno()])
 
     def _idle_one(self, function: str) -> _Process | None:
-        """Return the idle process of a function that was busy last, because its caches are the newest.
+        """Return the function's idle process that was busy most recently, because its caches are the newest.
 
-        For an empty name, return the oldest process that is not bound: the newest may still be warming up.
+        For an empty name, return the oldest process that is not bound, because the newest may still be warming up.
         """
         idle = [p for p in self._processes.values() if p.caller is None and p.function == function]
         choose = max if function else min
         return choose(idle, key=lambda p: p.idle_since, default=None)
 
     def _heard(self, process: _Process) -> None:
-        """Read the report of a process that it is idle."""
+        """Read the message with which a process reports that it is idle."""
         said = b""
         with contextlib.suppress(OSError):
             said = process.control.recv(1, socket.MSG_DONTWAIT)
@@ -374,7 +373,7 @@ class FunctionPool:
     def _end_idle(self) -> None:
         """End processes that have been idle for a long time, and those beyond the limit that have been idle longest.
 
-        If no task is expected, also end processes that are not bound. Keep processes that may still be answering.
+        If no task is expected, also end processes that are not bound. Do not end processes that may still be answering.
         """
         if self._rests():
             for process in [p for p in self._processes.values() if not p.function]:
@@ -394,7 +393,10 @@ class FunctionPool:
         self._tell(process, why)
 
     def _tell(self, process: _Process, how: str) -> None:
-        """Tell the callers that wait for a process that it has ended. Callers that have an answer do not read this."""
+        """Tell the callers of a process that it has ended.
+
+        Callers that already have an answer do not read this message.
+        """
         waiting = [*process.answered, *([] if process.caller is None else [process.caller])]
         for caller in waiting:
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """Hold the state that the fragments of a unit share: metrics, spans, slice sizes, reader, stores, function.
 
-Metrics and spans are plain data, which progress reports carry to the executor; it makes trace spans of them. A slice is
-a number of rows that is large enough to be fast, and small enough to stop, checkpoint and report in time. Runs on Spark
-workers, so it imports neither gRPC nor Spark.
+Metrics and spans are plain data. Progress reports carry them to the executor, which makes trace spans. A slice is a
+number of rows that is large enough to be fast, and small enough to stop, checkpoint and report in time. This module
+runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from leman_core.model.work import (
 from leman_core.storage.scan import FragmentReader
 from leman_executor.worker.evaluator import Evaluated
 
-#: Maximum number of spans recorded for one unit. Later ones are dropped.
+#: Maximum number of spans recorded for one unit. Later spans are dropped.
 _MOST = 256
 
 
@@ -82,7 +82,7 @@ class SpanRecorder:
 _REPORT_SECONDS = 0.25
 #: The kind of action → the name of its spans, if they differ.
 _STRETCHES = {"udf": "call"}
-#: The assumed speed of storage. Any time beyond it counts as waiting for storage to respond.
+#: The assumed speed of storage. If reading or writing takes longer, the additional time counts as waiting for storage.
 _BYTES_A_SECOND = 100e6
 
 
@@ -128,7 +128,7 @@ class UnitMetrics:
 
     @property
     def worked(self) -> float:
-        """Return the seconds of reading inputs and calling the function, which is what recomputing the rows would cost.
+        """Return the seconds of reading inputs and calling the function: the cost of computing the rows again.
 
         Writing does not count, because an incomplete column file is rewritten in any case.
         """
@@ -169,7 +169,10 @@ class UnitMetrics:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Time the loading of the function, which is no cost of a row. Report to the executor that loading starts."""
+        """Time the loading of the function, which does not count as a cost of rows.
+
+        Report to the executor that it starts.
+        """
         self._sink.in_flight(InFlightRows(self._fragment_id, loading=True))
         with self._timed("load"):
             yield
@@ -184,7 +187,8 @@ class UnitMetrics:
     def waited(self, seconds: float, size: int) -> None:
         """Count seconds of reading or storing `size` bytes.
 
-        The part in which storage did not respond counts as a fixed cost, because fewer rows would take just as long.
+        The part of the time in which storage did not respond counts as a fixed cost, because it does not depend on the
+        number of rows.
         """
         self._seconds["fixed"] += max(0.0, seconds - size / _BYTES_A_SECOND)
 
@@ -230,7 +234,8 @@ class UnitMetrics:
     def has_doubtful_rows(self) -> bool:
         """Return whether rows were recorded as failed after a server of the remote function last answered a batch.
 
-        The server may be the cause. While that is unknown, doubtful rows are not stored, and would be computed again.
+        The server may be the cause. While that is unknown, such rows are not stored, so that they can be computed
+        again.
         """
         return self._doubtful
 
@@ -268,7 +273,7 @@ class UnitMetrics:
         self._sink.send(replace(self._told, servers=self._servers))
 
     def report(self, result: FragmentResult | None = None) -> None:
-        """Report the unit's progress to the executor. Reports have sums, so the next one makes up for a lost one."""
+        """Report the unit's progress to the executor. Reports have sums, so the next report makes up for a lost one."""
         self._reported = time.monotonic()
         sums = self._sums()
         self._told = ProgressReport(
@@ -291,7 +296,8 @@ _TARGET_SECONDS = 0.1
 #: slower.
 _TARGET_BYTES = 16 << 20
 _GROWTH = 4
-#: A row may take seconds. A function that takes one row at a time starts with one row, which costs nothing extra.
+#: A row may take seconds. Therefore a function that takes one row at a time starts with a slice of one row, which costs
+#: nothing extra.
 _FIRST_ROWS = {True: 1, False: 16}
 
 

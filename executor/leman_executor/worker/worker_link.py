@@ -1,12 +1,12 @@
 """The link between an executor and a worker: its messages, and the sockets that carry them.
 
-A worker sends JSON after a length of four bytes. The executor responds to the first message with a `WorkContext`; the
-job's secrets travel only on this link, never through Spark. It responds to later messages with a WorkUnit, or with null
-if no units are left. During a unit, the executor sends null to ask the worker to store its computed rows and return the
-unit. A WorkUnit without work only updates the access to object stores, and may come at any time.
+A worker sends JSON after a length of four bytes. The executor responds to the first message with a `WorkContext`. The
+job's secrets travel only on this link, never through Spark. The executor responds to later messages with a WorkUnit, or
+with null if no units are left. During a unit, the executor sends null to ask the worker to store its computed rows and
+return the unit. A WorkUnit without work only updates the options for object stores, and may come at any time.
 
 A link to another machine uses TLS. The executor makes a certificate when it starts. Spark delivers the certificate to
-the workers, which trust no other one.
+the workers, which trust no other certificate.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
     hello: Hello
     #: The only certificate that the executor may present, in PEM. If empty, the link is not encrypted.
     certificate: str = ""
-    #: Identifies one version of a function in one environment. A process that has run it may run no other.
+    #: Identifies one version of a function in one environment. A process that has run this function may run no other.
     function: str = ""
 
 
@@ -85,7 +85,8 @@ def framed(message: object) -> bytes:
 
 _CONNECT_SECONDS = 30.0
 _CHUNK = 1 << 18
-#: Validity before now, because clocks differ, and after now. The certificate is used only while its executor lives.
+#: Validity of the certificate before now (because clocks differ) and after now. It is used only while its executor
+#: lives.
 _EARLIER_DAYS, _VALID_DAYS = 7, 3650
 
 
@@ -201,7 +202,7 @@ class TlsLink:
                         self._socket.sendall(self._to_send.read())
 
     def _decrypt(self) -> bytes | None:
-        """Return decrypted bytes: empty at the end of the stream, None if more data must arrive first."""
+        """Return decrypted bytes. They are empty at the end of the stream, and None if more data must arrive first."""
         with self._using:
             try:
                 return self._session.read(_CHUNK)
@@ -261,7 +262,7 @@ def executor_tls() -> tuple[ssl.SSLContext, str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # sessions are not resumed
-    with tempfile.TemporaryDirectory() as folder:  # readable by this user only; Python's ssl reads keys from files
+    with tempfile.TemporaryDirectory() as folder:  # readable only by this user; Python's ssl reads keys from files
         path = Path(folder, "executor.pem")
         path.write_bytes(in_clear + certificate)
         context.load_cert_chain(path)
