@@ -24,7 +24,7 @@ from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.sql import filters
 from leman_core.sql.filters import CLOCKS, Kind, Token, invalid_filter
 
-#: Most WHENs: each is another bracket for Lance's parser, which gives up at 50.
+#: The most WHENs of a CASE. Lance's parser counts each as a bracket inside the one before, and gives up at 50.
 MAX_WHENS = 32
 _INNER = frozenset({"when", "then", "else"})
 _CASE_OPENING = frozenset({"(", "["})
@@ -36,11 +36,11 @@ _Mark = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One CASE as text, and its position."""
+    """A CASE of an expression, as texts of its parts, and its position in the expression."""
 
     begin: int
     end: int
-    #: Empty if each WHEN has a condition.
+    #: The operand after CASE, with which WHENs are compared; empty if each WHEN has a condition.
     operand: str
     branches: tuple[tuple[str, str], ...]
     #: The text after ELSE.
@@ -48,12 +48,15 @@ class Case:
 
 
 def case_keywords(found: Sequence[Token]) -> frozenset[int]:
-    """Return the positions of CASE's keywords, which are not column names. Outside of CASE, WHEN and END are names."""
+    """Return the positions of CASE's keywords, which are not column names.
+
+    Outside of a CASE, words such as WHEN and END may be column names.
+    """
     return frozenset(found[at].start for _, at, _ in _words(found))
 
 
 def check_cases(found: Sequence[Token]) -> None:
-    """Refuse an incomplete CASE, and too many WHENs.
+    """Refuse an incomplete CASE, and a CASE with too many WHENs.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -66,7 +69,7 @@ def check_cases(found: Sequence[Token]) -> None:
 
 
 def first_case(text: str, found: Sequence[Token]) -> Case | None:
-    """Return the first outermost CASE of a text, or None.
+    """Return the first CASE of a text that is not inside another CASE, or None.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -83,7 +86,7 @@ def first_case(text: str, found: Sequence[Token]) -> Case | None:
 
 
 def _words(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
-    """Yield each keyword of CASE with its index and the number of CASEs around it, its own included."""
+    """Yield each keyword of a CASE, with its index and the depth of its CASE (1: not inside another CASE)."""
     open_cases = 0
     before = ""
     for at, token in enumerate(found):
@@ -130,14 +133,14 @@ def _balanced(found: Sequence[Token]) -> bool:
 
 #: Functions that may return another value at each call.
 VOLATILE = CLOCKS | {"random", "rand", "uuid", "current_time", "localtime", "localtimestamp"}
-#: Those of them that need no brackets.
+#: Those of these functions that are also called without brackets.
 _BARE = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
-#: Lance's own columns: a row's address and version change without the row.
+#: Lance's own columns. A row's address and version may change although the row does not.
 _ROW_COLUMNS = "_row"
 _OPENING = frozenset({"(", "[", ".", "::"})
 _CLOSING = frozenset({")", "]", ",", ".", "::"})
 _BEFORE_TYPE = frozenset({"as", "::"})
-#: Of an expression for values, as in the protocol.
+#: The most bytes of an expression that computes values, as the protocol states.
 MAX_BYTES = 4096
 _LITERALS = frozenset({"true", "false", "null"})
 
@@ -168,14 +171,14 @@ def columns_of_expression(expression: str, columns: Collection[str]) -> tuple[st
 
 
 def names_in_expression(expression: str, columns: Collection[str]) -> tuple[str, ...]:
-    """Return all names that stand for columns, in order: those of `columns`, and unknown ones as written."""
+    """Return all column names in an expression, in order. A name that is not in `columns` is returned as written."""
     found = filters.tokenize(expression)
     known = {token.start: column for token, column in column_references(found, columns)}
     return tuple(dict.fromkeys(known.get(token.start, token.name) for token in _names(found)))
 
 
 def normalize_spaces(expression: str) -> str:
-    """Return an expression with normal white space: expressions that differ only in white space become equal."""
+    """Normalize the white space of an expression, so that expressions that differ only in white space become equal."""
     found = filters.tokenize(expression)
     called = {token.start for token in filters.called_functions(found)}
     pieces = []
@@ -206,9 +209,9 @@ def rename_columns(expression: str, names: Mapping[str, str]) -> str:
 
 
 def column_references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
-    """Yield the tokens that name a column, with the column.
+    """Yield each token that is the name of a column in `columns`, with the column.
 
-    As in Lance, a name matches exactly, or else in lower case.
+    As in Lance, a name matches the column of exactly that name, or else one that is equal in lower case.
     """
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
     for token in _names(found):
@@ -218,12 +221,12 @@ def column_references(found: Sequence[Token], columns: Collection[str]) -> Itera
 
 
 def _names(found: Sequence[Token]) -> Iterator[Token]:
-    """Yield the words and quoted names that stand where a column may stand.
+    """Yield the words and quoted names in places where a column's name is allowed.
 
-    Any word can be a column's name; whether it is a keyword depends on its place.
+    Any word can be a column's name. Whether a word is a keyword depends on its place.
     """
     words = case_keywords(found)
-    complete = False  # whether an operand ends before the token, so that an operator follows
+    complete = False  # whether the token follows a complete operand, so that it is an operator
     for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
         if token.kind not in {Kind.WORD, Kind.QUOTED}:
             complete = token.kind is not Kind.SYMBOL or token.text in {")", "]"}
@@ -240,7 +243,7 @@ def _names(found: Sequence[Token]) -> Iterator[Token]:
 
 
 def _is_keyword(token: Token, after: Token | None) -> bool:
-    """Return whether a word in an operand's place is a keyword: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
+    """Return whether a word where an operand may be is a keyword: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
     if token.lower in _LITERALS or token.lower == "not":
         return True
     if after is None:
@@ -275,7 +278,7 @@ def _instability(expression: str) -> str:
 
 
 _PREFIX = "json_"
-#: The only JSON function that returns JSON in that form.
+#: The only JSON function that returns JSON in Lance's internal form, so that only JSON functions can use the result.
 _GIVES_JSON = "json_get"
 
 
@@ -302,9 +305,9 @@ def check_json_use(text: str, schema: pa.Schema) -> None:
 
 
 def _is_read(found: Sequence[Token], begin: int, end: int) -> bool:
-    """Return whether the operand between two tokens is used as JSON.
+    """Return whether the JSON operand at these tokens is used in a way that JSON allows.
 
-    It is if it is the first argument of a JSON function, or compared with NULL.
+    It must be the first argument of a JSON function, or be tested with IS.
     """
     if begin > 1 and found[begin - 1].text == "(" and found[begin - 2].lower.startswith(_PREFIX):
         return True
@@ -321,14 +324,14 @@ def _end(found: Sequence[Token], opening: int) -> int:
     return len(found)
 
 
-#: Functions of one list or map that do not depend on names in it.
+#: Functions of a list or map whose result does not depend on the names of struct fields in it.
 _NAMELESS = frozenset({"array_length", "cardinality", "empty", "list_length"})
 _FIELD = "get_field"
 
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A column that an expression reads: the type for which the expression was written, and the current type."""
+    """The type of a column that an expression reads: when the expression was written, and now."""
 
     written: pa.DataType
     now: pa.DataType
@@ -336,11 +339,11 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """A path that begins with a column's name: the index after it, and the type it leads to."""
+    """A path such as `s.a` that begins with a column's name: the index of the token after the path, and its type."""
 
     end: int
     kind: Renamed
-    #: Tokens to replace, with the new text.
+    #: Tokens to replace, each with its new text.
     changes: tuple[tuple[Token, str], ...] = ()
 
 
@@ -348,11 +351,12 @@ def with_current_names(expression: str, columns: Mapping[str, Renamed]) -> str:
     """Return an expression with the current names of struct fields.
 
     Args:
-        expression: A checked one.
-        columns: Those that it reads, by its names for them. The two types of one differ only in names.
+        expression: An expression that was checked before.
+        columns: The columns that it reads, by their names in the expression. The two types of a column differ only in
+            names of struct fields.
 
     Raises:
-        FailedPrecondition: TYPE_MISMATCH – it reads a struct with renamed fields as a whole.
+        FailedPrecondition: TYPE_MISMATCH – the expression reads a struct with renamed fields as a whole.
     """
     if all(column.written == column.now for column in columns.values()):
         return expression
@@ -367,7 +371,7 @@ def with_current_names(expression: str, columns: Mapping[str, Renamed]) -> str:
             raise _refused(name, columns[name])
         changes += path.changes
     pieces, copied = [], 0
-    # By position: a path may be inside the brackets of another.
+    # sorted by position, because a path may be inside the brackets of another path
     for token, text in sorted(changes, key=lambda change: change[0].start):
         pieces += [expression[copied : token.start], text]
         copied = token.end
@@ -395,7 +399,7 @@ def check_packed(text: str, schema: pa.Schema) -> None:
 
 
 def _followed(found: Sequence[Token], at: int, kind: Renamed, changes: tuple[tuple[Token, str], ...] = ()) -> _Path:
-    """Follow a path from a token to its end."""
+    """Follow a path of type `kind` from the token at `at` to the end of the path."""
     if _texts(found, at, ".") and at + 1 < len(found) and pt.is_struct(kind.written):
         inner = _inner(kind, found[at + 1])
         if inner is not None:
@@ -412,7 +416,7 @@ def _followed(found: Sequence[Token], at: int, kind: Renamed, changes: tuple[tup
 
 
 def _field_called(found: Sequence[Token], begin: int, path: _Path) -> _Path:
-    """Follow a path into `get_field(…, 'a')`."""
+    """Return the path `get_field(path, 'a')`, if `path` is the first argument of such a call; else `path` itself."""
     called = begin >= 2 and found[begin - 1].text == "(" and found[begin - 2].lower == _FIELD
     if not (called and _texts(found, path.end, ",") and _texts(found, path.end + 2, ")")):
         return path
@@ -424,7 +428,7 @@ def _field_called(found: Sequence[Token], begin: int, path: _Path) -> _Path:
 
 
 def _inner(kind: Renamed, token: Token) -> tuple[Renamed, str] | None:
-    """Return the field that a token names, with its current name, or None."""
+    """Return the struct field that a token refers to, and its new name (empty: not renamed); None if there is none."""
     if not pt.is_struct(kind.written) or token.kind is Kind.NUMBER:
         return None
     names = [field.name for field in kind.written]
@@ -452,7 +456,7 @@ def _behind(found: Sequence[Token], opening: int) -> int:
 
 
 def _looks_at_no_name(found: Sequence[Token], begin: int, end: int) -> bool:
-    """Return whether the use of a path does not depend on field names: `… IS NULL`, or nothing at all."""
+    """Return whether the use of a path does not depend on field names: the path alone, or `… IS NULL` and the like."""
     if begin == 0 and end == len(found):
         return True
     if end < len(found) and found[end].lower == "is":
@@ -485,8 +489,8 @@ def _refused(name: str, column: Renamed) -> FailedPrecondition:
 def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct source columns that a view reads, in the order in which the query names them.
 
-    Unknown names are left out. If the source is a view, its column `__is_set` is read too and comes last, because rows
-    without values do not count.
+    Unknown names are left out. If the source is a view, the last column is its `__is_set`: it marks rows without
+    values, which the view must leave out.
     """
     names = list(columns)
     read: list[str] = []

@@ -19,13 +19,14 @@ from enum import Enum, auto
 from leman._format.sql_limits import MAX_PARSED_BYTES, nesting_problem
 from leman_core.model.service_errors import InvalidArgument, excerpt
 
-#: Of a filter as its caller wrote it; replacing `now()` and the like makes it longer.
+#: The most bytes of a filter as its caller wrote it. Replacing `now()` and the like makes a filter longer.
 MAX_BYTES = 16_384
 MAX_OPERATORS = 1024
 MAX_LIST_ITEMS = 1000
-#: Most nested brackets.
+#: The most brackets that may be nested.
 MAX_DEPTH = 32
-#: The same including NOTs and CASEs: Lance's parser gives up at about 48, and a CASE counts as several brackets.
+#: The most nested brackets, NOTs and CASEs together. Lance's parser gives up at about 48, where a CASE counts as
+#: several brackets.
 MAX_PARSED_DEPTH = 40
 _DEPTH_OF = {"not": 1, "case": 4}
 _ENDS_NOT = frozenset({"and", "or", ",", "when", "then", "else", "end"})
@@ -41,7 +42,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
-#: Words before a bracket that are not functions.
+#: Words that may precede a bracket without being the name of a called function.
 _SYNTAX = frozenset(
     {"and", "or", "not", "in", "is", "between", "like", "ilike", "as", "case", "when", "then", "else", "end"}
     | {"array", "decimal", "numeric", "varchar", "char", "timestamp", "time", "float"}
@@ -49,9 +50,9 @@ _SYNTAX = frozenset(
 _OPERATORS = frozenset({"and", "or", "not"})
 #: `N'…'` and the like: Lance's parser panics on some of them.
 _STRING_PREFIXES = frozenset({"n", "x", "e", "b", "r", "u", "br", "rb", "q", "nq"})
-#: Types that a cast rounds to.
+#: Types to which a cast may round a number.
 _FLOATS = frozenset({"double", "float", "float4", "float8", "real"})
-#: Digits of the longest decimal by its width in bits; `decimal(…, …)` has 128. Lance panics on a longer one.
+#: The most digits of a decimal, by its width in bits; `decimal(…, …)` has 128 bits. Lance panics if there are more.
 _DECIMAL_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
 _ARROW_DECIMAL = re.compile(r"\b(Decimal(32|64|128|256))\s*\(\s*(-?\d+)\s*,\s*(-?\d+)")
 _LONGEST_TYPE = 40
@@ -144,7 +145,7 @@ def tokenize(where: str) -> list[Token]:
 
 
 def check_length(where: str, most: int = MAX_BYTES) -> None:
-    """Refuse a text that its caller wrote too long.
+    """Refuse a caller's text that is too long.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -193,7 +194,7 @@ def check_finite_numbers(found: Iterable[Token]) -> None:
 
 
 def check_exact_numbers(found: Iterable[Token]) -> None:
-    """Refuse numbers that lose digits: those with a fraction and those of more than 64 bits are doubles in SQL.
+    """Refuse numbers that would lose digits, because SQL reads fractions and numbers of more than 64 bits as doubles.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -292,7 +293,7 @@ def _check_brackets(found: list[Token]) -> None:
 
 def _check_parsed_depth(found: list[Token]) -> None:
     """Refuse nesting that is too deep for Lance's parser."""
-    depth, nots = 0, [0]  # for each open bracket and CASE: the NOTs before the next operand
+    depth, nots = 0, [0]  # `nots`: for each open bracket and CASE, the number of NOTs before the next operand
     for token in found:
         word = token.lower if token.kind is Kind.WORD else token.text
         if word in _ENDS_NOT:
@@ -334,7 +335,7 @@ def _instead(name: str) -> str:
 
 
 def _check_quotes(found: list[Token], columns: set[str], *, is_stored: bool) -> None:
-    """Refuse double quotes: to SQL they are around a name, and Lance reads text, so `"nme" <> 'x'` is always true."""
+    """Refuse double quotes. SQL has names in them, but Lance reads text, so `"nme" <> 'x'` would always be true."""
     for token in found:
         if not token.text.startswith('"'):
             continue

@@ -122,7 +122,7 @@ class Bundles:
         return IncomingBundle(self._folder, sha256, size)
 
     def _digest(self, name: str) -> tuple[str, int] | None:
-        """Return the SHA-256 of a file, and its size; None if there is none."""
+        """Return the SHA-256 and the size of a file; None if the file does not exist."""
         found, size = hashlib.sha256(), 0
         files, folder = self._folder.place()
         with self._folder.in_use(name):
@@ -199,10 +199,10 @@ _SMALL_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class StoredFunction:
-    """A file of the registry: a definition, or a bundle (`udf` is None)."""
+    """The result of checking a file of the registry: a definition or, if `udf` is None, a bundle."""
 
     udf: UdfDefinition | None
-    #: Whether a bundle's bytes match its name, or a definition's bundle exists with the right size.
+    #: For a bundle, whether its bytes match its name; for a definition, whether its bundle exists with the right size.
     intact: bool
     size_bytes: int
 
@@ -296,7 +296,7 @@ class UdfRegistry:
         raise NotFound("UDF_NOT_FOUND", f"No function {wanted} is registered: register it first", udf=wanted)
 
     def usable(self, name: str, version: str = "") -> UdfDefinition:
-        """Return what `get` does, if the policy allows the function to run.
+        """Return what `get` does. Refuse a function that the policy does not allow to run.
 
         Raises:
             NotFound: UDF_NOT_FOUND.
@@ -307,7 +307,7 @@ class UdfRegistry:
         return found
 
     def find(self, name: str, version: str) -> UdfDefinition | None:
-        """Return a function; None if there is none.
+        """Return a function; None if none has this name and version.
 
         Raises:
             DataLoss: UDF_DAMAGED.
@@ -325,7 +325,7 @@ class UdfRegistry:
         return None if found is None else found.udf
 
     def list(self) -> list[Registered]:
-        """Return all functions, by name, then newest first.
+        """Return all functions, sorted by name. Functions of one name are sorted newest first.
 
         Raises:
             DataLoss: UDF_DAMAGED, for the first damaged one.
@@ -368,9 +368,9 @@ class UdfRegistry:
         return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
 
     def needs_bundle(self, udf: UdfDefinition) -> bool:
-        """Return whether the function has to be sent with its bundle, because workers cannot load the stored one.
+        """Return whether the caller has to send the function's bundle, because workers cannot load the stored one.
 
-        The stored one is missing, damaged or of another Python, or workers failed to unpickle it.
+        This is so if the stored bundle is missing, damaged or of another Python, or if workers failed to unpickle it.
         """
         if not udf.bundle_sha256:
             return False
@@ -379,14 +379,14 @@ class UdfRegistry:
         return self.bundles.has_failed(udf.bundle_sha256)
 
     def _may_replace(self, found: UdfDefinition, udf: UdfDefinition) -> bool:
-        """Return whether a definition equals the stored one, apart from what may change under a version."""
+        """Return whether two definitions differ only in what may change under a version (see `put`)."""
         known = _with_options_of(udf, found)
         if known != udf and udf.bundle_sha256 and self.needs_bundle(found):
             known = _with_bundle_of(udf, known)
         return known == udf
 
     def _renew(self, name: str, found: UdfDefinition, udf: UdfDefinition) -> None:
-        """Write what changed. If only the source text did, the function does not become the one registered last."""
+        """Write the definition if it changed. A change of only the source text keeps the time of registration."""
         if found != udf:
             self._write(name, replace(udf, source=found.source or udf.source))
         elif udf.source and not found.source and (known := self._read(name)) is not None:
@@ -430,7 +430,7 @@ def _file_name(name: str, version: str) -> str:
 
 
 def _decoded(path: str, content: bytes) -> Registered:
-    """Return the definition in a file, after checking that it has the file's name and version."""
+    """Decode the definition in a file, and check that its name and version are those in the file's name."""
     found = function_definitions.decode_definition(content, path)
     if not path.endswith(f"/{found.file_name}"):
         raise function_definitions.damaged_definition(path, f"it is that of {found.udf.name}@{found.udf.version}")
@@ -450,7 +450,7 @@ def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:
 
 
 def _elsewhere(given: RemoteFunction | None, found: RemoteFunction | None) -> RemoteFunction | None:
-    """Return the stored remote function with the given addresses. Its name on the servers stays unchanged."""
+    """Return the stored remote function with the addresses of `given`. Its name on the servers stays the stored one."""
     if given is None or found is None:
         return None
     return replace(found, addresses=given.addresses)

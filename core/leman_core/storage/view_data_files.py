@@ -1,11 +1,11 @@
 """Write and read data files of views, their definitions, and the order of their rows. A commit installs the files.
 
-A file that replaces columns of a fragment contains a patch. It lists the rows that changed, so that views on this view
-need not compute the unchanged ones. All unlisted rows have the values of the old files. The patch is in the global
-buffer whose number the schema metadata has under `leman.patch`. It consists of the length of the header (4 bytes,
-little endian), the header, which is JSON {"replaces": {column: old file}, "rows": n}, and, compressed with zlib, the
-offsets of the changed rows as n 32-bit numbers (little endian, ascending). The file of a computed column has no patch:
-it lists the files before it instead (`leman_core.model.row_states`).
+A file that replaces columns of a fragment contains a patch, which lists the rows that changed. All other rows have the
+values of the old files, so views on this view need not compute them again. The patch is a global buffer of the file;
+the schema metadata has the buffer's number under `leman.patch`. A patch has three parts: the length of the header (4
+bytes, little endian), the header (JSON: {"replaces": {column: old file}, "rows": n}), and the offsets of the changed
+rows (n 32-bit numbers, little endian, ascending, compressed with zlib). The file of a computed column has no patch: it
+lists its predecessors instead (`leman_core.model.row_states`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def read_patch(uri: str, file: str) -> Patch | None:
 
 
 def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str]) -> Ids | None:
-    """Return the sorted rows of a fragment that changed between two states. A state maps each column to its file.
+    """Return the sorted offsets of a fragment's rows that changed between two states.
+
+    A state maps each column to the file that has the column.
 
     Return None if any row may have changed.
     """
@@ -104,7 +106,7 @@ def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str
 
 
 def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, oldest: str) -> list[Ids] | None:
-    """Return the offsets of each patch from a column's file back to an older file; None if none lead there."""
+    """Return the offsets in each patch between an older file of a column and its file; None if a patch is missing."""
     chain: list[Ids] = []
     at = file
     if at != oldest and keys.parse_column_file_name(at) is not None:
@@ -122,7 +124,7 @@ def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, old
 
 
 def definition_in(view: TableSnapshot) -> ViewDefinition | None:
-    """Return the definition of a view, as of its present place; None if the table is not a view.
+    """Return the definition of a view, with its source as seen from its present place; None if the table is no view.
 
     Raises:
         DataLoss: VIEW_DAMAGED.
@@ -132,16 +134,17 @@ def definition_in(view: TableSnapshot) -> ViewDefinition | None:
 
 
 def relocated_definition(definition: ViewDefinition, uri: str, incarnation: str) -> ViewDefinition:
-    """Return the definition. If the view was copied or moved with its database, its source is the one in that database.
+    """Return the definition of a view, with the source in its present database if the database was copied or moved.
 
-    Views of earlier releases name their source by an absolute place, even in their own database, so a copied view names
-    the source in the former database. The source is taken from the view's present database if that has it, by its
-    identity, and either the former database still has the view, or it no longer has the source.
+    Views of earlier releases store an absolute place of their source, even of one in their own database. So the
+    definition of a copied view refers to the source in the former database. This function replaces that source if two
+    conditions hold. The present database has the same source or a copy of it. And the former database either still has
+    the same view, or has neither a table at the view's place nor the source.
 
     Args:
         definition: The stored definition.
-        uri: The place of the view.
-        incarnation: The view's.
+        uri: The present place of the view.
+        incarnation: The incarnation of the view.
     """
     home, _, name = uri.rpartition("/")
     source = f"{home}/{definition.query.table}{TABLE_ENDING}"
@@ -159,7 +162,7 @@ def relocated_definition(definition: ViewDefinition, uri: str, incarnation: str)
 def _is_source(uri: str, definition: ViewDefinition) -> bool:
     """Return whether the table at `uri` is the view's source, or a copy of that source."""
     tables, known = LanceTables(), definition.base_incarnation
-    for version in (definition.base_version, 0):  # the first may have been cleaned up
+    for version in (definition.base_version, 0):  # `base_version` may have been cleaned up; 0 is the latest
         with contextlib.suppress(LemanError):
             found = tables.snapshot(uri, version)
             return found.identity == known
@@ -167,7 +170,7 @@ def _is_source(uri: str, definition: ViewDefinition) -> bool:
 
 
 _BUCKETS = 64
-#: Ids to sort in memory: 32 MB, and as much again for their keys.
+#: The most ids to sort in memory. They take 32 MB, and their sort keys take as much again.
 _IN_MEMORY = 1 << 22
 _PIECE = 1 << 18
 
@@ -178,9 +181,10 @@ def in_view_order(ids: Ids, query: ViewQuery) -> Ids:
 
 
 def view_rows(matching: Iterable[Ids], query: ViewQuery, in_memory: int = _IN_MEMORY) -> Iterator[Ids]:
-    """Yield, in the view's order and in pieces, those of all matching ids that its limit and offset leave.
+    """Yield the ids of a view's rows in the view's order: the matching ids, after its limit and offset are applied.
 
-    Many ids are sorted in buckets on disk. Memory is bounded by about 100 MB for each 100 million of them.
+    The ids come in pieces. If there are more than `in_memory`, they are sorted in buckets on disk. This takes at most
+    about 100 MB of memory for each 100 million ids.
     """
     with using_storage(tempfile.gettempdir()):
         yield from _in_pieces(matching, query, in_memory)
@@ -236,8 +240,8 @@ def _sorted(pieces: Iterable[Ids], in_memory: int, *, shuffle: bool, seed: int) 
 class _Spool:
     """Sorts ids on disk, in one file for each range of sort keys.
 
-    Row ids may be up to 2^63, but most are small, so a file of unshuffled ids may get most of them. Such a file is
-    split until it fits in memory.
+    Row ids may be up to 2^63, but most are small. So without a shuffle, one file may get most of the ids. It is then
+    split until each part fits in memory.
     """
 
     def __init__(self, folder: Path, *, shuffle: bool, seed: int, shift: int = 58) -> None:
@@ -260,7 +264,7 @@ class _Spool:
         self._counts += counts
 
     def drain(self, in_memory: int) -> Iterator[Ids]:
-        """Yield all ids in order, and delete the files on the way."""
+        """Yield all ids in order, and delete each file once its ids were read."""
         for file in self._files:
             file.close()
         for bucket, count in enumerate(self._counts.tolist()):
@@ -301,9 +305,10 @@ def new_name(prefix: str = VIEW_FILE_PREFIX) -> str:
 
 
 class ViewFileWriter:
-    """A writer of one data file of a view, batch by batch. Only `close` publishes it.
+    """A writer of one data file of a view, batch by batch. The file appears under its name only with `close`.
 
-    Each call raises what `storage_unusable` gives if the store refuses, or the values do not fit.
+    Each call raises the error that `storage_unusable` gives, if the store refuses or the values do not fit the file's
+    types.
     """
 
     def __init__(self, uri: str, schema: pa.Schema, version: str | None, prefix: str = VIEW_FILE_PREFIX) -> None:
@@ -336,7 +341,7 @@ class ViewFileWriter:
         return self._rows
 
     def close(self) -> StagedFile:
-        """Publish the file."""
+        """Finish the file and give it its name."""
         with using_storage(self._uri):
             self._writer.close()
         stored, digest = tagged_digest_of(self._uri, self._file, self._writer.size_bytes)
@@ -352,13 +357,13 @@ class ViewFileWriter:
 
 
 def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], file_format: str = "") -> StagedFile:
-    """Write a file with all columns of the view (`schema`: the view's), for a new fragment.
+    """Write a file with all columns of the view, for a new fragment.
 
     Args:
         uri: The view.
-        schema: Its schema.
+        schema: The view's schema.
         batches: The rows.
-        file_format: The view's; empty: open the view to find it.
+        file_format: The file format of the view. If it is empty, open the view to find it.
     """
     writer = ViewFileWriter(uri, schema, file_format or version_of(uri))
     for batch in batches:
@@ -387,7 +392,7 @@ def stage_columns(
 
     Raises:
         Aborted: FRAGMENT_GONE.
-        DataLoss: ROW_COUNT_MISMATCH if `batches` have another number of rows.
+        DataLoss: ROW_COUNT_MISMATCH if `batches` and the fragment differ in their number of rows.
     """
     dataset = _open(uri, version)
     physical_rows = _fragment(dataset, fragment_id).physical_rows
@@ -407,7 +412,7 @@ def stage_columns(
 
 
 def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
-    """Return `__source_row_id` of all physical rows of a fragment, and the number of rows without values."""
+    """Return `__source_row_id` of all physical rows of a fragment, and the number of its rows that have no values."""
     parts, unset = [np.empty(0, np.int64)], 0
     for batch in current_values(uri, version, fragment_id, [SOURCE_ROW_ID, IS_SET]):
         parts.append(batch.column(SOURCE_ROW_ID).to_numpy())
@@ -418,7 +423,7 @@ def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
 def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield values of all physical rows of a fragment, in order, in bounded batches.
 
-    Blobs come as bytes. Deleted rows have some value or NULL.
+    Blobs come as bytes. The values of deleted rows are arbitrary and may be NULL.
 
     Raises:
         Aborted: FRAGMENT_GONE.
@@ -446,7 +451,10 @@ def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[s
 
 
 def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield parts of a batch whose blobs fit in memory: a scan that reads blobs itself needs far more."""
+    """Yield slices of a batch, small enough that the bytes of each slice's blobs fit in memory.
+
+    The blobs are read later (`_with_blobs`), because a scan that reads them needs far more memory.
+    """
     if not wanted or not batch.num_rows:
         yield batch
         return
@@ -457,7 +465,7 @@ def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordB
 
 
 def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-    """Return the batch with the blobs' bytes instead of their places; NULL in deleted rows."""
+    """Return the batch with the bytes of blobs in place of their descriptions, and NULL in deleted rows."""
     for blob in wanted:
         alive = pc.and_(batch.column("_rowid").is_valid(), batch.column(blob).is_valid())
         addresses = batch.column("_rowaddr").filter(alive)
@@ -502,7 +510,7 @@ def latest_definition(uri: str) -> tuple[int, ViewDefinition]:
     Raises:
         NotFound: TABLE_NOT_FOUND.
         DataLoss: VIEW_DAMAGED.
-        Aborted: VIEW_CHANGED: it is no longer a view.
+        Aborted: VIEW_CHANGED if the table is no longer a view.
     """
     dataset = _open(uri, 0)
     found = view_metadata.read(dataset.schema, uri)
