@@ -403,7 +403,7 @@ def _why(header: PlanHeader) -> str:
 
 
 def _reason(reason: Reason) -> str:
-    # an update or a merge of one's own writes rows again, too
+    # the user's own updates and merges rewrite rows, too
     return "rewritten" if reason is Reason.EXTERNAL_WRITE else reason.value.replace("_", " ")
 
 

@@ -383,7 +383,7 @@ def _fault_of(function: str, constant: str) -> str:
     if function in _WITH_FORMATS:
         parts = _FORMAT_PART.findall(constant[1:-1])
         failed = (part for part in parts if _BAD_FORMAT in _failure_of(f"to_timestamp(s, '{part}')"))
-        return next((f"{part} is no part of a format" for part in failed), "")
+        return next((f"{part} is not part of any format" for part in failed), "")
     _, call, blame = _CONSTANTS[function]
     text = _failure_of(call.format(constant))
     return text if re.search(blame, text) else ""

@@ -59,9 +59,9 @@ WRONG_CONSTANTS = [
     ("date_part('bogus', at)", "'bogus'"),
     ("date_bin(interval '0 seconds', at)", "interval '0 seconds'"),
     ("date_bin(interval '1 month 1 day', at)", "combination"),
-    ("to_timestamp(s, '%Q')", "%Q is no part of a format"),
-    ("to_timestamp_millis(s, '%Y-%Q')", "%Q is no part of a format"),
-    ("to_date(s, '%Q', '%J')", "%J is no part of a format"),
+    ("to_timestamp(s, '%Q')", "%Q is not part of any format"),
+    ("to_timestamp_millis(s, '%Y-%Q')", "%Q is not part of any format"),
+    ("to_date(s, '%Q', '%J')", "%J is not part of any format"),
     ("json_extract(j, '$.[')", "Invalid JSONPath"),
     ("json_exists(j, '$$$')", "Invalid JSONPath"),
 ]
