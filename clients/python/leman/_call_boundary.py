@@ -60,7 +60,7 @@ def _shown(value: Any) -> str:
 
 
 def _kinds(function: Callable[..., Any], signature: inspect.Signature) -> Iterator[tuple[str, _Kind]]:
-    """Yield what each parameter accepts, and what each option of a TypedDict parameter accepts."""
+    """Yield each parameter, and each option of a TypedDict parameter, with the values that it accepts."""
     names = vars(sys.modules[function.__module__])
     for name, parameter in signature.parameters.items():
         annotation = _evaluated(parameter.annotation, names)
@@ -106,7 +106,7 @@ def _switch(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
-#: Annotation → the values that it accepts. Numbers and switches may also be those of other packages, such as numpy.
+#: Annotation → the values that it accepts. Numbers and booleans of other packages, such as numpy, are accepted too.
 _PLAIN: dict[Any, _Kind] = {
     None: _Kind("None", lambda value: value is None),
     type(None): _Kind("None", lambda value: value is None),

@@ -99,8 +99,8 @@ class ColumnChange:
     `on_change="keep"`. `rows_not_computed` rows are computed for the first time. `rows_lost` counts the rows of the
     first two counts whose values came from the previous definition.
 
-    `expected_seconds` estimates the time of that backfill from the column's last backfills; None if they computed too
-    few rows. `summary` is all of this in a sentence.
+    `expected_seconds` estimates the time of the next backfill from the column's last backfills; None if these computed
+    too few rows. `summary` is all of this in a sentence.
     """
 
     column: str
@@ -291,7 +291,7 @@ _ON_STALE_INPUT = {
     "warn": planner_pb2.ON_STALE_INPUT_WARN,
     "first": planner_pb2.ON_STALE_INPUT_FIRST,
 }
-#: Counts of BackfillSpec by their type on the wire, and those of its checkpoints.
+#: The number fields of BackfillSpec by their type on the wire, and those of its message about checkpoints.
 _INT32 = ("concurrency", "intra_applier_concurrency", "task_shuffle_diversity", "commit_granularity", "num_frags")
 _INT64 = ("task_size", "commit_rows")
 _BOUNDS = ("checkpoint_size", "min_checkpoint_size", "max_checkpoint_size")
@@ -305,6 +305,6 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def check_where(where: Any) -> None:
-    """Raise InvalidArgument unless it is a text that is not blank, or None."""
+    """Raise InvalidArgument unless `where` is None or a text that is not blank."""
     if where is not None and (not isinstance(where, str) or not where.strip()):
         raise InvalidArgument(f'where is a SQL expression such as "size > 10", not {where!r}', facts={"field": "where"})

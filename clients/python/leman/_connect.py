@@ -350,7 +350,7 @@ def session() -> Iterator[Session]:
 
 
 def _own_folder(folder: Path) -> tuple[Path, int]:
-    """Create a session's folder. Return it with an open file in it, whose lock is held until the file is closed."""
+    """Create a session's folder. Return the folder, and a file in it that stays locked until it is closed."""
     while True:
         home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)

@@ -336,7 +336,7 @@ def result_line(job: Job) -> str:
 
 
 def interrupted_line(job: Job | None, job_id: str) -> str:
-    """Return a line about a job whose caller was interrupted, with how to continue."""
+    """Return a line about a job whose caller was interrupted. It says how to continue."""
     if job is None:
         return f"{job_id} is being cancelled; finished work is kept, and the same call continues from there"
     kept = max(job.progress.rows_checkpointed, job.progress.rows_committed)

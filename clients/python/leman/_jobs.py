@@ -173,9 +173,9 @@ def check_env(env: Any) -> dict[str, str]:
 
 
 def with_usable_env(start: Callable[[Mapping[str, str] | None], _Result], env: Mapping[str, str] | None) -> _Result:
-    """Start one of several jobs with these variables, or without them if none of its functions can receive variables.
+    """Start one of several jobs with these variables, or without them if no function of the job can receive them.
 
-    SQL and remote functions cannot.
+    SQL and remote functions cannot receive variables.
     """
     try:
         return start(env)

@@ -45,7 +45,8 @@ def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
 def far_uri(path_or_uri: str | os.PathLike[str], by_name: str = "") -> str:
     """Return the name of a database for services on other machines. Raises InvalidArgument for a relative path, too.
 
-    `by_name`: for the error, how to open a registered database instead, with `…` for its name; empty if impossible.
+    `by_name`: how to open a registered database instead, for the error text, with `…` for the database's name; empty if
+    that is impossible.
     """
     uri = database_uri(path_or_uri)
     text = os.fspath(path_or_uri)

@@ -179,8 +179,8 @@ class Verified:
 class Verification:
     """The results of a verification so far.
 
-    `resume_token`: lets `Database.verify` continue; empty once everything was checked. `table`: the table that was
-    checked last.
+    `resume_token`: pass it to `Database.verify` to continue; empty once everything was checked. `table`: the table that
+    was checked last.
     """
 
     checked: tuple[Verified, ...] = ()
@@ -195,7 +195,7 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """True if everything was checked, also by the runs that this one continues, and nothing was found."""
+        """True if this run and the runs that it continues checked everything and found nothing."""
         return self.complete and not self.findings
 
     def __str__(self) -> str:

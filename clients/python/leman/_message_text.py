@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Shown:
-    """An object that notebooks show as HTML, made by `leman._notebook`, which is imported only there."""
+    """An object that notebooks show as HTML. `leman._notebook` makes the HTML, and is imported only in a notebook."""
 
     __slots__ = ()
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _GREEN, _YELLOW, _BLUE, _RED, _GREY = "#2e9e5b", "#d9a514", "#3b7dd8", "#d64545", "rgba(128,128,128,.35)"
-#: Characters that change the direction of text, so that a name is read as a different one.
+#: Characters that change the direction of text, with which one name can look like another.
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _CELL = "padding:2px 10px 2px 0;vertical-align:top;text-align:{align};border:none;background:none"
 _JOBS_SHOWN = 20
@@ -84,7 +84,7 @@ class RawHtml(str):
 
 
 def html_bar(parts: Sequence[Part], legend: bool = True) -> RawHtml:  # noqa: FBT001, FBT002 - a bar is read as such
-    """Return a bar of counts, each as wide as its share, with a legend below."""
+    """Return a bar in which each count has a part as wide as its share, with a legend below."""
     total = sum(count for _, count, _ in parts)
     shown = [part for part in parts if part[1] > 0]
     pieces = "".join(
@@ -377,7 +377,7 @@ def _(one: JobFuture) -> str:
 
 
 def error_lines(error: LemanError) -> list[str]:
-    """Return an error in at most fifteen lines, among them the lines of the caller's own code that led to it."""
+    """Return an error in at most fifteen lines, including the lines of the caller's own code that led to the error."""
     places = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -48,7 +48,7 @@ class PreviewError:
 
 @dataclass(frozen=True, slots=True)
 class PreviewRow:
-    """A row on which a function was tried.
+    """A row for which a preview called the function, or tried to.
 
     `state`: `computed`; `failed` (a backfill would leave the row NULL and continue); `fails` (a backfill would fail on
     the row); `unfinished` (the timeout was reached first). `inputs` and `output`: the values, or texts for values that
@@ -208,7 +208,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """Distribute `room` characters: narrow columns get the width that they want, the others share the rest."""
+    """Distribute `room` characters: narrow columns get their full width, and the other columns share the rest."""
     widths, open_columns = list(wanted), sorted(range(len(wanted)), key=lambda at: wanted[at])
     while open_columns:
         share = room // len(open_columns)
@@ -222,7 +222,7 @@ def _fit(text: str, width: int) -> str:
     return f"{text[: width - 1]}…" if len(text) > width else text.ljust(width)
 
 
-#: Seconds that the call waits beyond the preview's own timeout, at which the service answers.
+#: Seconds that the call waits beyond the preview's timeout. The service answers when that timeout ends.
 _MORE_SECONDS = 30.0
 _DEFAULT_SECONDS = 30.0
 _REGISTERED = re.compile(r"[^\s@]+@[^\s@]+")

@@ -1,7 +1,8 @@
 """The program `leman`: the command line as a process that starts and ends faster than plain Python.
 
-In a command that reads some tables, a tenth of the time was garbage collection during imports, which create no garbage.
-A fifth was the shutdown of Python, which frees memory object by object, although the system frees it at once.
+In a command that reads some tables, a tenth of the time was garbage collection during imports, although these create no
+garbage. A fifth was the shutdown of Python: Python frees memory object by object, while the system would free all of it
+at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _FAILED = 1
 
 
 class OutputFailed(OSError):
-    """Standard output cannot be written, although its reader is still there."""
+    """Standard output cannot be written, although the process that reads it has not closed it."""
 
     def __str__(self) -> str:
         return (
@@ -40,7 +41,7 @@ class _Output(io.FileIO):
 
 
 class _Remarks(io.FileIO):
-    """Standard error, on which errors are ignored, so that a command also works without its remarks."""
+    """Standard error. Errors of writing are ignored, so that a command works even if its remarks cannot be written."""
 
     def write(self, data: Any, /) -> int:
         try:

@@ -106,7 +106,7 @@ class TableNotFound(NotFound, reason="TABLE_NOT_FOUND"):
 
 
 class VersionNotFound(NotFound, reason="VERSION_NOT_FOUND"):
-    """The table has no such version, or no longer."""
+    """The table has no such version, or no longer has it."""
 
 
 class UdfNotFound(NotFound, reason="UDF_NOT_FOUND"):
@@ -168,7 +168,7 @@ class TypeMismatch(FailedPrecondition, TypeError, reason="TYPE_MISMATCH"):
 
 
 class TypeNotStorable(FailedPrecondition, TypeError, reason="TYPE_NOT_STORABLE"):
-    """Lance does not store the type of a function's values, or not in the table's file format."""
+    """Lance cannot store the type of a function's values, at least not in the table's file format."""
 
 
 class ResourcesNotAvailable(FailedPrecondition, reason="RESOURCES_NOT_AVAILABLE"):

@@ -345,7 +345,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
                     self._cut(int(path.name))
 
     def _cut(self, descriptor: int) -> None:
-        """Break a connection if the descriptor is a caller's. Raises OSError for some other descriptors."""
+        """Break the connection if the descriptor belongs to a caller. Raises OSError for some other descriptors."""
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return
         with socket.socket(fileno=os.dup(descriptor)) as connection:
@@ -391,7 +391,8 @@ def _types_text(schema: pa.Schema) -> str:
     return ", ".join(str(type_) for type_ in schema.types) or "nothing"
 
 
-#: Seconds that a stopping server waits without a batch being computed, so that answers are sent; and between checks.
+#: A stopping server ends after this many seconds without a batch being computed, so that answers can be sent; the
+#: second number is the seconds between its checks.
 _IDLE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
 _LOOK_AT_FILES_SECONDS = 1.0
 #: Seconds between attempts to listen while a stopping server still occupies the port.
@@ -402,8 +403,8 @@ class Listener:
     """Listens on one port until `stop`, with a new Flight server whenever the certificates are renewed.
 
     Flight reads certificates only at its start, so renewed ones need a new server. The earlier server accepts no more
-    connections, and serves its open ones until they end. `listen` starts a server at a port, with certificates if there
-    are `files`; its errors are raised to the caller.
+    connections, and serves its open ones until they end. `listen` starts a server at a port, with certificates if
+    `files` are given. Errors of `listen` are raised to the caller.
     """
 
     def __init__(self, port: int, files: TlsFiles | None, listen: Callable[[int, Pem | None], FunctionFlight]) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import lance
 
 INCARNATION = "leman.incarnation"
-"""Config key of a table with a value that differs in a table that is created later under the same name."""
+"""Config key of a table's incarnation: a value that distinguishes it from later tables of the same name."""
 
 _BLOB = "lance.blob.v2"
 #: Lance's messages if the table exists already, or if another process creates it concurrently.
@@ -133,7 +133,7 @@ def read_table(
 
 
 def _reads_otherwise(schema: pa.Schema, columns: Iterable[str], where: str) -> str:
-    """Return a column that Lance would read wrongly without an error, and the services refuse, or "" if there is none.
+    """Return a column that Lance would read wrongly without an error, or "" if there is none. The services refuse it.
 
     In Lance's SQL, JSON is binary; and Lance returns wrong values for single fields of packed structs.
     """
@@ -173,7 +173,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
 
 
 def _give_incarnation(lance: Any, uri: str, table: Any) -> None:
-    """Give a new table its identity, unless a job that began right after the table's creation has done that already."""
+    """Give a new table its incarnation, unless a job that began right after its creation has done so."""
     try:
         table.update_config({INCARNATION: uuid.uuid4().hex})
     except OSError:
@@ -222,7 +222,7 @@ def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, option
 
 
 def plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """Return rows without a view's metadata, as it would make a view of a table of these rows."""
+    """Return rows without a view's metadata. With that metadata, a table of these rows would be taken for a view."""
     metadata = rows.schema.metadata or {}
     kept = {key: value for key, value in metadata.items() if not key.startswith(PREFIX.encode())}
     if len(kept) == len(metadata):
@@ -495,7 +495,7 @@ def _lance_errors(uri: str, version: int | str | None = None) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return Lance's message without the place in its source code."""
+    """Return Lance's message without the location in Lance's source code."""
     return str(error).partition(", /")[0].partition("\n")[0][:_LONGEST]
 
 

@@ -85,7 +85,7 @@ class CallbackDisplay(Display):
 class LineDisplay(Display):
     """Prints a line for each event, except changes of state, and one for the result.
 
-    If a job plans repeatedly with the same result, it is printed once. The reason of a failure is not printed, here or
+    If a job makes the same plan repeatedly, the plan is printed once. The reason of a failure is not printed, here or
     in the live display, because the exception contains it.
     """
 
@@ -246,7 +246,7 @@ def _result_text(job: Job) -> Text:
 def render(name: str, job: Job | None, width: int, wait: str = "") -> Group:
     """Return the live display of a job, with lines of at most `width` characters.
 
-    It shows a bar, the counts of the row states, the speed, and what has no progress or what the job waits for.
+    It shows a bar, the counts of the row states, the speed, and what the job waits for or what makes no progress.
     """
     from rich.console import Group  # noqa: PLC0415
 

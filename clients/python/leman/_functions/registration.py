@@ -85,9 +85,9 @@ def remote_definition(
     input_columns: Sequence[str] | None,
     options: UdfOptions,
 ) -> udf_pb2.UdfDefinition:
-    """Return the definition of a remote function as far as its caller gives it. Raises UdfDefinitionError.
+    """Return the parts of a remote function's definition that the caller gives. Raises UdfDefinitionError.
 
-    The services add what the servers report.
+    The services add the parts that the function servers report.
     """
     if isinstance(addresses, str) or not all(isinstance(address, str) for address in addresses):
         raise UdfDefinitionError(f"addresses is a list of texts, such as ['grpc://host:7815'], not {addresses!r}")
@@ -102,7 +102,8 @@ def remote_definition(
     )
 
 
-#: Words in names of environment variables that hold secrets. Values below the minimum length may be in code by chance.
+#: Words in the names of environment variables that suggest secrets; and the length below which a value may occur in
+#: code by chance.
 _SECRET_WORDS, _SHORTEST_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"), 8
 
 
@@ -147,7 +148,7 @@ class Registration:
         return stored
 
     def _set_options(self, wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> udf_pb2.UdfDefinition:
-        """Store the function with the options of `wanted`, and return it."""
+        """Store the function with the options of `wanted`, and return its stored definition."""
         definition = udf_pb2.UdfDefinition()
         definition.CopyFrom(stored)
         for option in ("batch_size", "call_timeout", "checkpoint", "error_policy", "resources"):
@@ -186,7 +187,7 @@ class Registration:
                 f" instead of keeping it in a global. ({error.message})",
                 reason=error.reason,
             ) from None
-        except UdfExists:  # another process registered it concurrently, and its pickle of the same code differs
+        except UdfExists:  # another process registered the same code concurrently, with a different pickle
             stored = self._get(definition.name, definition.version)
             _check_same(definition, stored)
             return stored

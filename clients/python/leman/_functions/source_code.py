@@ -54,7 +54,7 @@ def is_installed(name: str) -> bool:
 
 
 def is_installed_code(namespace: dict[str, Any]) -> bool:
-    """Return True if the module with these globals is installed, even if `sys.modules` has another one by its name."""
+    """Return True if the module with these globals is installed, even if `sys.modules` has another by its name."""
     name = str(namespace.get("__name__") or "")
     module = sys.modules.get(name)
     file = namespace.get("__file__")
@@ -562,7 +562,8 @@ def _files_of(value: type) -> Iterator[str]:
 def constant(value: Any) -> str:
     """Return the text of a constant.
 
-    A number is written in full. Text and containers may be secret, so only a mark is returned that changes with them.
+    A number is written in full. Text and containers may be secret, so for them only a mark is returned, which changes
+    if they change.
     """
     if type(value) in _SHOWN:
         return repr(value)
@@ -570,7 +571,7 @@ def constant(value: Any) -> str:
 
 
 def _mark(value: Any) -> str:
-    """Return four hex digits: enough to show that something changed, too few to guess the value."""
+    """Return four hex digits: enough digits to show that something changed, too few to guess the value."""
     held = value.copy() if type(value) is set else value  # other threads may change it meanwhile
     try:
         parts = sorted(map(_mark, held)) if isinstance(held, set | frozenset) else repr(held)

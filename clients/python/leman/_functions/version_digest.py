@@ -118,7 +118,7 @@ def unordered(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
-    """Repeat the walk until it finds no new name by which the code reads docstrings and the like."""
+    """Repeat the walk until it finds no further name by which the code reads usually omitted parts."""
     read: frozenset[str] = frozenset()
     while True:
         walker = _Walker(read)
@@ -705,7 +705,7 @@ def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
 
 
 def _patched(value: Any, names: set[str]) -> str:
-    """Return the first of `names` that is a user's code in an installed class, or ""."""
+    """Return the first of `names` under which an installed class has the user's own code, or ""."""
     for base in value.__mro__ if isinstance(value, type) else ():
         if base.__module__ == "builtins" or not is_installed_class(base):
             continue
@@ -735,7 +735,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _only_looked_up(name: str, value: dict[Any, Any], node: source_code.FunctionNode) -> bool:
-    """Return whether a function cannot see the order of a dictionary's keys, nor of those in the values it contains."""
+    """Return whether a function cannot see the order of keys in a dictionary, nor in dictionaries that it contains."""
     return all(map(_is_plain, value.copy().values())) and name in source_code.order_free(node)
 
 

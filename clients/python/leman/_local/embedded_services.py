@@ -98,8 +98,9 @@ class Embedded(Locator):
     Python environment serves the database, and is started if needed. Calls that only read never write to a database to
     which Leman has not written yet.
 
-    `home` is the folder of another system, which alone may serve the database; with `lifeline`, it ends with this
-    process. `direct` means that this process reads and writes rows itself; it imports pylance while services start.
+    `home` is the folder of another system. If given, only that system may serve the database. With `lifeline`, that
+    system ends with this process. `direct` means that this process reads and writes rows itself; it imports pylance
+    while services start.
     """
 
     def __init__(
@@ -127,8 +128,8 @@ class Embedded(Locator):
     def check(self, *, reads: bool) -> Endpoints | None:
         """Raise NotFound (DATABASE_NOT_FOUND) if a call would read a database that does not exist.
 
-        A call that writes needs a system that serves the database. If another system serves it now, return the address
-        of that one, because only it knows the jobs.
+        A call that writes needs a system that serves the database. If another system serves the database by now, return
+        that system's addresses, because only it knows the jobs.
         """
         if reads:
             _locations.check_database_exists(self._database)
@@ -142,7 +143,7 @@ class Embedded(Locator):
                 if not self._served:
                     return self.locate()
                 if (said := self._own.running()) is not None and said.get("control"):
-                    self._have_served(said)  # so that it starts Spark now
+                    self._have_served(said)  # so that the system starts Spark now
             except BaseException:
                 self._writes = False
                 raise
@@ -345,7 +346,7 @@ class Embedded(Locator):
                 raise _failure(f"ended at once with exit code {code}", log, before)
             if code is None or not file.path.exists():
                 repaired_by = 0.0
-            if code is not None and not file.is_held():  # the other system has ended since: start ours again
+            if code is not None and not file.is_held():  # the other system has ended since, so start ours again
                 child, repaired_by = self._spawn(file.folder, log), 0.0
             elif code is not None:
                 repaired_by = repaired_by or time.monotonic() + _REPAIR_SECONDS

@@ -273,7 +273,7 @@ def _udf_info(udf: UdfDefinition) -> UdfInfo:
 
 _COUNTS = frozenset(field.name for field in dataclasses.fields(Progress))
 _RESULT = frozenset(field.name for field in dataclasses.fields(RefreshResult))
-#: Keys of a job's record that are also attributes of `Job`, each with its value if the record lacks it.
+#: Keys of a job's record that are also attributes of `Job`, each with the value to use if the record lacks the key.
 _AS_STORED = {
     "udf_name": "",
     "udf_version": "",
@@ -307,7 +307,7 @@ def local_jobs(database: str) -> list[Job] | None:
 
 
 class _State(NamedTuple):
-    """One stored state of a job, with the fields that decide which of its states is current."""
+    """One stored state of a job, with the fields that decide which of the job's states is current."""
 
     state: JobState
     attempt: int
@@ -427,7 +427,7 @@ def local_errors(database: str, job_id: str, column: str, limit: int | None) -> 
 def local_error_groups(
     database: str, job_id: str, column: str, limit: int | None, examples: int
 ) -> RowErrorGroups | None:
-    """Return a job's failed rows, grouped by error. `column` and None mean what they do for `local_errors`."""
+    """Return a job's failed rows, grouped by error. `column` and None as for `local_errors`."""
     return _of_failed_rows(
         database, job_id, RowErrorGroups(), lambda uri: _group_errors(uri, job_id, column, limit, examples)
     )

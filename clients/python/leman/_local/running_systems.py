@@ -182,8 +182,8 @@ def _user() -> int:
 def environment_key(environment: Mapping[str, str] = os.environ) -> str:
     """Return the key of the system for an environment: a digest of the machine, the interpreter and the settings.
 
-    The machine counts because several may mount one home. The interpreter counts by its real path, as it has several
-    names.
+    The machine is included because several machines may mount the same home. The interpreter is included by its real
+    path, because it has several names.
     """
     settings = sorted(
         (name, value)
@@ -255,7 +255,7 @@ class System:
         with suppress(OSError, StartFailed):
             send_command(self.said, {"do": "stop", "within": within}, seconds=within)
         end = time.monotonic() + within + _KILL_SECONDS
-        while is_alive(self.pid):  # the lock does not tell: the next system may hold it
+        while is_alive(self.pid):  # the lock does not show this, because the next system may hold it
             if time.monotonic() > end:
                 self._kill()
                 return False

@@ -44,9 +44,9 @@ def check_timeout(timeout: float | None) -> None:
 
 
 class RetryBudget:
-    """Limits how often, and for how long, one call may be retried.
+    """Limits how often and for how long one call is retried.
 
-    The pauses between attempts grow from 50 ms to a second; they take at most `seconds` in all.
+    The pauses between attempts grow from 50 ms to a second; all pauses together take at most `seconds`.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class RetryBudget:
         self._losses = _LOSSES
 
     def may_renew(self) -> bool:
-        """Return whether the token may be renewed for this call. That is allowed once."""
+        """Return whether the token may be renewed for this call: True the first time, then False."""
         self._renewals -= 1
         return self._renewals >= 0
 
@@ -67,7 +67,7 @@ class RetryBudget:
         return self._turns >= 0
 
     def may_lose_connection(self) -> bool:
-        """Return whether the call may be retried after it lost its connection while it ran. That is allowed once.
+        """Return whether a call that lost its connection may be retried: True the first time, then False.
 
         A call that loses its connection twice probably crashes the service.
         """
@@ -117,7 +117,7 @@ PATIENCE = 60.0
 """Seconds that a call waits for a service that is being restarted."""
 
 _SILENCE = 60.0
-"""Seconds since the last message of a watch after which its services did not end just now, but earlier."""
+"""If the last message of a watch is older than this many seconds, its services are taken to have ended earlier."""
 
 _MAX_MESSAGE = 64 << 20
 
@@ -257,7 +257,7 @@ class Services:
         self.tables = tables_pb2_grpc.TableServiceStub(coordinator)
 
     def explain(self, service: str, error: grpc.RpcError) -> LemanError:
-        """Return the Leman error for a failed call of `service`. Raise it `from None`."""
+        """Return the Leman error for a failed call of `service`. The caller raises this error `from None`."""
         endpoints = self._endpoints
         return conversions.from_rpc(error, service=service, address=getattr(endpoints, service, "?"))
 
@@ -327,8 +327,8 @@ class Services:
     def wait_as_watch(self, service: str, error: grpc.RpcError, patience: RetryBudget, heard_until: float) -> None:
         """Wait, as `wait_or_raise` does, after the connection of a watch broke.
 
-        If the services ended just now, wait for their restart instead of starting others, which would be in its way.
-        `heard_until`: the time that `hear` returned when this watch began or last received a message.
+        If the services ended just now, wait for their restart. Starting other services would get in the way of that
+        restart. `heard_until`: the time that `hear` returned when this watch began or last received a message.
         """
         is_away = conversions.code_of(error) is grpc.StatusCode.UNAVAILABLE and time.monotonic() < heard_until
         if self._closed or not is_away:
@@ -521,7 +521,7 @@ class Remote(Locator):
             "commit_coordinator": info.commit_coordinator_address,
         }
         if info.service in found:
-            found[info.service] = self._endpoint  # this address works, even if the service reports another one
+            found[info.service] = self._endpoint  # the endpoint works, even if the service reports another address
         named = {place for place in found.values() if place and not self._given.exposes(place)}
         answering = {self._endpoint, *self._answering(named - {self._endpoint})}
         planner, executor, coordinator = (place if place in answering else self._endpoint for place in found.values())
@@ -574,7 +574,7 @@ def _in_the_clear(address: str) -> InvalidArgument:
 
 
 def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) -> LemanError:
-    """Return the error for endpoints that did not answer, with how they were called and what came back."""
+    """Return the error for endpoints that did not answer. It says how they were called and what they returned."""
     address = " or ".join(endpoints)
     told = conversions.from_rpc(error, service="endpoint", address=address)
     if conversions.code_of(error) is grpc.StatusCode.UNIMPLEMENTED:

@@ -97,7 +97,7 @@ def from_status(status: status_pb2.Status) -> errors.LemanError:
 
 
 def code_of(error: grpc.RpcError) -> grpc.StatusCode:
-    """Return the code of a failed call, which is UNAVAILABLE if its connection broke."""
+    """Return the code of a failed call. If the call's connection broke, the code is UNAVAILABLE."""
     code: grpc.StatusCode = error.code()
     return grpc.StatusCode.UNAVAILABLE if _was_cut(error) else code
 
@@ -118,7 +118,7 @@ def _was_cut(error: grpc.RpcError) -> bool:
 
 
 def lost_connection(error: Exception) -> bool:
-    """Return whether a connection was lost while a call ran on it. Without a connection, no call was made."""
+    """Return whether a connection was lost during a call. If no connection could be opened, return False."""
     if not isinstance(error, grpc.RpcError) or code_of(error) is not grpc.StatusCode.UNAVAILABLE:
         return False
     details = (error.details() or "").lower()
@@ -148,14 +148,14 @@ def status_of(error: grpc.RpcError) -> status_pb2.Status | None:
     try:
         status: status_pb2.Status | None = rpc_status.from_call(cast("grpc.Call", error))
         return status
-    except ValueError:  # its trailers contradict the status line, so the services did not send them
+    except ValueError:  # the trailers contradict the status line, so they are not from the services
         return None
 
 
 def _details(
     status: status_pb2.Status,
 ) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RetryInfo]:
-    """Return the details of a status, with empty messages for those that it does not have."""
+    """Return the three kinds of details of a status, with an empty message for each kind that it lacks."""
     found = (error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo())
     for detail in status.details:
         for message in found:

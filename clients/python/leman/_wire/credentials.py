@@ -123,8 +123,8 @@ class Pem(NamedTuple):
 class TlsFiles:
     """PEM files that may be replaced at any time. They are checked on use, at most once a second.
 
-    While the files do not match, because only some are replaced yet, the earlier contents are used. An empty path means
-    no file. Raises OSError if the files cannot be used at first.
+    While the files do not match because only some of them were replaced, the earlier contents are used. An empty path
+    means no file. Raises OSError if the files cannot be used at first.
     """
 
     def __init__(self, ca: str, cert: str, key: str) -> None:

@@ -81,7 +81,7 @@ class RowStream:
         return pa.Table.from_batches(found, self.schema)
 
     def _batches(self, forget: Callable[[], None] | None) -> Iterator[pa.RecordBatch]:
-        """`forget` drops earlier batches when the read restarts. Without it, a read cannot restart later."""
+        """`forget` is called when the read restarts, to drop earlier batches. Without `forget`, it cannot restart."""
         first = tables_pb2.ReadRowsRequest()
         first.CopyFrom(self._request)
         can_resume = not first.include_checkpointed
@@ -163,8 +163,8 @@ def append_rows(
 ) -> tables_pb2.AppendRowsResponse:
     """Add rows to a table, all or none.
 
-    A table of rows is sent again if the service was unreachable or had too many uploads. A reader is not, because its
-    rows were consumed. Raises LemanError, and the reader's errors.
+    If the service is unreachable or has too many uploads, a table of rows is sent again. The rows of a reader are not,
+    because they were consumed. Raises LemanError, and the reader's errors.
     """
     header = tables_pb2.AppendRowsHeader(
         table=table, request_id=checked_request_id(request_id), max_rows_per_fragment=max_rows or 0
@@ -214,7 +214,7 @@ def _sent(
 
 
 class _Messages:
-    """The messages of one call. It keeps an error that the rows raise, because gRPC would hide it."""
+    """The messages of one call. An error that the rows raise is kept, because gRPC would hide it."""
 
     def __init__(self, message: Callable[..., Any], header: Any, rows: pa.Table | pa.RecordBatchReader) -> None:
         self._messages = _messages(message, header, rows)
