@@ -59,7 +59,7 @@ _COUNTS = sorted(Progress.__dataclass_fields__.keys() - _NOT_COUNTS)
 
 
 def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
-    """Convert a job. `error` is the error with which it failed, if any, as it was raised."""
+    """Convert a job. `error` is the error with which the job failed, as it was raised, or None."""
     message = jobs_pb2.Job(
         job_id=job.job_id,
         state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),

@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 _HERE = "executor"
 _METHODS = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].methods_by_name
 _ENDED = frozenset(jobs_pb2.Job.State.Value(f"STATE_{state.value}") for state in JobState if state.terminal)
-#: Errors after which the other executor counts as unreachable, or as no longer the job's owner.
+#: Errors after which another executor counts as unreachable, or no longer counts as the job's owner.
 _NO_WORD = (
     *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED),
     *(grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND),
@@ -40,7 +40,7 @@ _NO_WORD = (
 _WRONG_PEER = "WRONG_PEER"
 #: Pause before the owner is looked up again after it did not respond. Another executor may have the job by then.
 _AGAIN_SECONDS = 0.5
-#: Timeout of calls that only ask for a later state than the history has.
+#: Timeout of calls that only ask for a state that is newer than the one in the history.
 _ASKED_SECONDS = 2.0
 #: Silence after which the owner of a watched job is looked up again. The owner of a running job sends messages more
 #: often.
@@ -97,8 +97,8 @@ class OtherExecutors:
     ) -> ResponseT:
         """Return the result of `here` or, if another executor has the job, of that executor.
 
-        If the other executor does not respond, retry until the caller's deadline, or until its lease has ended and this
-        executor has the job.
+        If the other executor does not respond, retry until the caller's deadline, or until that executor's lease has
+        ended and this executor has the job.
 
         Raises:
             Unavailable: JOB_ELSEWHERE – another executor has the job, and is unreachable.
@@ -122,7 +122,10 @@ class OtherExecutors:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def ask(self, kind: type[ResponseT], request: JobRequestMessage, context: Context) -> ResponseT | None:
-        """Return the response of the executor that has the job. Return None if no other one has it, or it is slow."""
+        """Return the response of the executor that has the job.
+
+        Return None if no other executor has it, or that one is slow.
+        """
         address = await self.owner(request.database, request.job_id, context)
         if address:
             with contextlib.suppress(LemanError, _NoWordError):
@@ -139,11 +142,11 @@ class OtherExecutors:
     ) -> AsyncGenerator[WatchMessage, None]:
         """Yield the messages of the executor at `address`, until the job has ended or that executor no longer has it.
 
-        A silent executor may be frozen with its connection open. In that case the job's lease decides whether it still
-        has the job.
+        A silent executor may be suspended with its connection open. In that case the job's lease decides whether the
+        executor still has the job.
 
         Args:
-            is_here: Returns whether this executor has the job meanwhile.
+            is_here: Returns whether this executor now has the job.
         """
         path = path_of(_METHODS["WatchJob"])
         watch: Any = self._channel(address).unary_stream(path)

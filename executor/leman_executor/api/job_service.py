@@ -56,15 +56,15 @@ class _Known:
 class JobMessageCache:
     """Cache the messages of recently requested jobs.
 
-    Building the message of a job takes longer than the rest of a call, and copying it into a page takes almost as long.
-    An ended job does not change. All watchers of a running job get the same object until it changes.
+    Building the message of a job takes longer than all other work of a call, and copying it into a page takes almost as
+    long. An ended job does not change. All watchers of a running job get the same object until the job changes.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def part(self, kind: type[Message], job: Job) -> bytes:
-        """Return a serialized message of this kind, in which only the field `job` or `jobs` is set, to the job."""
+        """Return a serialized message of this kind. Its only field is `job` or `jobs`, with the job."""
         known = self._of(job)
         part = known.parts.get(kind)
         if part is None:
@@ -382,7 +382,7 @@ def _oldest_first(order: int) -> bool:
 
 
 def _check_commit_rows(spec: BackfillSpec) -> None:
-    """Raise InvalidArgument (BAD_REQUEST) if the request rules out commits of rows before their fragment is done."""
+    """Raise InvalidArgument (BAD_REQUEST) if the request sets `commit_rows` but rules out partial commits."""
     with_ = {
         "where": spec.where,
         "failed_only": spec.failed_only,

@@ -110,7 +110,7 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
 
 
 def _instead(job: Job) -> str:
-    """Return an error text that says how the failed rows of a refresh get values."""
+    """Return the part of an error text that says how the failed rows of a refresh get values."""
     refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
@@ -175,7 +175,8 @@ _Key = tuple[str, str]
 class JobRequests:
     """The jobs that are being created.
 
-    Each is created in a separate task, so its creation completes or fails as a whole even if its callers disconnect.
+    Each job is created in a separate task. Its creation therefore completes or fails as a whole, even if its callers
+    disconnect.
     """
 
     def __init__(self) -> None:
@@ -336,8 +337,8 @@ class Admission:
     async def _check_values(self, job: Job, request_id: str, env: Mapping[str, str]) -> None:
         """Reject a request id that was used with other values of environment variables.
 
-        Digests of requests leave these values out, so this compares the values of the earlier request, which are kept
-        until its job ends.
+        Digests of requests leave these values out. Therefore this compares the values with those of the earlier
+        request, which are kept until that request's job ends.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED.

@@ -87,7 +87,7 @@ class OpensDatabases(Protocol):
 
 
 async def open_served(manager: OpensDatabases, database: str) -> None:
-    """Open a database. Only log a failure: callers that ask for its jobs get the error."""
+    """Open a database. If that fails, only log the error, because callers that ask for the database's jobs get it."""
     try:
         await manager.open_database(database)
     except LemanError as error:
@@ -127,8 +127,8 @@ def _news(file: Path, seen: int) -> tuple[int, dict[str, Any] | None]:
 
 #: Number of histories that are written concurrently.
 _WRITERS = 4
-#: Number of pages of failed rows that are read concurrently. Their threads are separate, so that they delay no other
-#: reads.
+#: Number of pages of failed rows that are read concurrently, in threads of their own, so that other reads are not
+#: delayed.
 _PAGES = 2
 #: Number of jobs that are loaded before the event loop serves other calls.
 _TAKEN_IN = 500
@@ -139,7 +139,7 @@ class JobDatabase:
 
     `jobs` are the jobs that this executor knows. `opened` is a lock that is held while the database is opened. `loaded`
     is set once the history has been read. `waited_for` is set once the executor has waited for the leases of all jobs
-    that were open then.
+    that were open when it read the history.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class JobDatabase:
         return await self._warnings()
 
     def look_ahead(self) -> None:
-        """In the background, find out where failed rows are stored."""
+        """Start to find out, in the background, where failed rows are stored."""
         self._ahead = asyncio.create_task(self._look_ahead())
 
     async def _look_ahead(self) -> None:
@@ -238,7 +238,7 @@ class JobDatabase:
             await self._pages.run(self._row_errors.look_ahead)
 
     def stop_looking(self) -> None:
-        """Cancel what `look_ahead` started."""
+        """Cancel the search that `look_ahead` started."""
         if self._ahead is not None:
             self._ahead.cancel()
 

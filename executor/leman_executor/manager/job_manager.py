@@ -67,7 +67,7 @@ class Pauses:
         return await self._told(path, run)
 
     async def resume(self, path: str, job_id: str) -> Job:
-        """Queue a paused job again. It continues where it stopped. A job that is not paused stays unchanged.
+        """Queue a paused job again, to continue where it stopped. A job that is not paused stays unchanged.
 
         Raises:
             NotFound, FailedPrecondition, Unavailable: see `pause`.
@@ -91,7 +91,7 @@ class Pauses:
     async def _told(self, path: str, run: JobRun) -> Job:
         """Write the job's state to the history, in case another executor takes the job over. Return the job.
 
-        If the state cannot be written, it still applies as long as this executor lives.
+        If the state cannot be written, it still applies until this executor ends.
         """
         job_id = run.status.job.job_id
         try:
@@ -171,7 +171,8 @@ class JobManager:
     async def create(
         self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = DEFAULT_ATTRIBUTES
     ) -> Job:
-        """Accept a job. Return it while it runs or waits, or when it is done because there was little or nothing to do.
+        """Accept a job. Return the job while it runs or waits. If there is little or nothing to do, return it when it
+        is done.
 
         Args:
             request: What to compute.
@@ -328,7 +329,7 @@ class JobManager:
     async def _save_cancelling(self, job: Job) -> None:
         """Write to the history that a job is being cancelled.
 
-        If that fails, the job is stopped anyway, but an executor that takes it over would continue it.
+        If that fails, the job is stopped anyway, but an executor that takes the job over would continue it.
         """
         try:
             await self._store.save(job)

@@ -1,4 +1,4 @@
-"""Query jobs, including those of other executors: one, a page, a count, a watch, failed rows."""
+"""Query jobs, including those of other executors: get one, list pages, count, watch, and read failed rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leman_executor.manager.job_store import RunningJobs
 from leman_executor.manager.takeovers import Takeovers
 
 _POLL_SECONDS = 1.0
-#: How long an executor may still return a job after another executor deleted it.
+#: Seconds for which an executor may still return a job after another executor deleted it.
 _DELETED_SECONDS = 2.0
 #: Number of jobs that a listing examines before it lets the event loop serve other calls.
 _LOOKS = 2000
@@ -68,7 +68,10 @@ class JobQueries:
             await asyncio.sleep(0)
 
     async def count_jobs(self, path: str, wanted: JobFilter) -> int:
-        """Count the jobs that match a filter, in the history as a listing last reloaded it."""
+        """Count the jobs that match a filter.
+
+        The history is not read again, so the count is as recent as the last listing.
+        """
         jobs = (await self._takeovers.open(path)).jobs
         if wanted == JobFilter():
             return len(jobs)

@@ -1,13 +1,13 @@
 """Decide which waiting job runs next, and forecast when each waiting job will run.
 
 The order is computed without I/O or a clock. Waiting jobs with the highest priority come first. Among these, databases
-take turns: the next database is the one with the fewest running jobs. If several have equally few, it is the one whose
-last turn (or whose first waiting job, if it had none) is longest ago, and then the one with the oldest job. Within a
-database, callers take turns by the same rule; a caller's oldest job is next. A job that a limit blocks is skipped until
-it may run.
+take turns: the next database is the one with the fewest running jobs. If several have equally few, the next is the one
+whose last turn (or whose first waiting job, if there was no turn) is longest ago, and then the one with the oldest job.
+Within a database, callers take turns by the same rule; a caller's oldest job is next. A job that a limit blocks is
+skipped until it may run.
 
 Example: one job runs at a time. `lake` has ten jobs of the caller `etl` and one of `ann`; after all of these, `shop`
-submits a job. The order is `etl`, `shop`, `ann`, `etl`, …: no caller waits for another caller's ten jobs.
+submits a job. The order is `etl`, `shop`, `ann`, `etl`, …, so no caller waits for another caller's ten jobs.
 
 No job starves. Assume that n jobs run concurrently and end in the order in which they began. After n turns, a waiting
 database has no running jobs left. From then on, only databases that have waited longer come before it, each only once.
@@ -31,7 +31,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from leman_core.model.service_errors import ResourceExhausted
 
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
-#: Number of stale entries that a heap keeps, besides one for each name.
+#: Number of stale entries that a heap keeps, in addition to one current entry for each name.
 _STALE = 32
 
 
@@ -102,7 +102,10 @@ class QueuedJob:
     age: _Age = field(init=False, repr=False, compare=False)
     """The sort key. Older jobs come first."""
     lines: tuple[_Line, _Line] = field(init=False, repr=False, compare=False)
-    """The two lines whose turn the job uses: its database, and its caller in that database."""
+    """The two waiting lines of the job: its database, and its caller in that database.
+
+    Starting the job uses a turn of both.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "age", (self.accepted_at, self.key))
@@ -132,7 +135,8 @@ DurationOf: TypeAlias = Callable[[QueuedJob], float | None]
 #: A waiting line: a database, or a caller in a database.
 _Line: TypeAlias = tuple[str, ...]
 _Age: TypeAlias = tuple[float, str]
-#: The claim of a line to the next turn: the number of its running jobs, the turn since which it waits, its oldest job.
+#: The sort key of a line for the next turn: the number of its running jobs, the turn since which it waits, and its
+#: oldest job. The smallest is next.
 _Claim: TypeAlias = tuple[int, int, _Age]
 
 
@@ -324,8 +328,8 @@ class FairOrder:
     def turns_to_come(self, duration: DurationOf) -> list[tuple[str, float]]:
         """Return the waiting jobs in the order of their turns, each with the seconds until its turn.
 
-        A job of unknown duration is assumed never to end, so a turn that waits for it is infinitely far away. If the
-        durations of all running jobs are unknown, the jobs are assumed to end in the order in which they began.
+        A job of unknown duration is assumed never to end, so a turn that waits for such a job is infinitely far away.
+        If the durations of all running jobs are unknown, the jobs are assumed to end in the order in which they began.
         """
         return self._copy()._play(duration)
 
@@ -379,7 +383,7 @@ class _Forecast:
     places: Mapping[str, int]
     """The places of the waiting jobs, in order; 1 is next."""
     starts: Mapping[str, float]
-    """The known expected starts, in seconds since the epoch. A job never starts before one in an earlier place."""
+    """The known expected starts, in seconds since the epoch. A job never starts before a job in an earlier place."""
 
 
 class JobQueue:
@@ -451,7 +455,7 @@ class JobQueue:
 
         Returns:
             A future. Its result is True when the job may run (possibly at once), or False if the job leaves the queue
-            before.
+            before that.
 
         Raises:
             ResourceExhausted: see `check_capacity`, unless `always`.

@@ -37,7 +37,7 @@ class LineageReporter:
         """Report that a job has begun to run here. Repeated calls report it once.
 
         Args:
-            lineage: What the job reads and writes. None if there is no plan that shows it.
+            lineage: The tables that the job reads and writes. None if no plan shows them.
         """
         if job.key not in self._begun:
             self._begun.add(job.key)
@@ -118,7 +118,7 @@ async def _end(run: JobRun) -> None:
 _SAVE_AGAIN_SECONDS = 3.0
 #: Maximum number of earlier jobs with failed rows that are named.
 _FAILED_IN = 5
-#: Number of jobs of a table that are searched for one that committed a later version.
+#: Number of a table's jobs to search for a job that committed a later version.
 _LOOKED_AT = 64
 
 
@@ -135,10 +135,10 @@ class HistoryJobStore:
         self.lineage: LineageReporter | None = None
 
     async def save(self, job: Job) -> Job:
-        """See `JobStore.save`. If an end cannot be written now, return it anyway, and write it later.
+        """See `JobStore.save`. If the end of a job cannot be written now, return that state anyway, and write it later.
 
-        A job that had nothing to do is written later, together with the next states of other jobs, if an append is
-        expensive and no other executor can receive requests for the job.
+        If an append is expensive and no other executor can receive requests for the job, a job that had nothing to do
+        is written later, together with the next states of other jobs.
         """
         database = self._databases.of(job)
         known = database.jobs.get(job.job_id)

@@ -1,7 +1,7 @@
 """Run each job when it leaves the queue, under a lease, until it ends. Estimate how long jobs take.
 
-An estimate uses the cost of a row in earlier jobs of the same function version. It also determines the size of the
-first units of a plan.
+An estimate uses the cost of a row in earlier jobs of the same function version. This cost also determines the size of
+the first units of a plan.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def job_seconds_left(
 
     Args:
         metrics: The job's counts.
-        seconds_per_row: The cost of a row of its function, in this job or in earlier ones; None if unknown.
+        seconds_per_row: The cost of a row of its function, in this job or in earlier jobs; None if unknown.
         workers: The number of workers that the job has or will have. Concurrent jobs share the task slots.
         now: Seconds since the epoch.
     """
@@ -93,7 +93,10 @@ class CostEstimates:
         return self._known.get((job.udf_name, job.udf_version))
 
     def learn(self, job: Job | JobRecord, seconds_per_row: float | None) -> None:
-        """Record the cost of a row in a job that ended here or is in the history. None: it called no function."""
+        """Record the cost of a row in a job that ended here or is in the history.
+
+        It is None if the job called no function.
+        """
         if seconds_per_row is not None:
             self._known[job.udf_name, job.udf_version] = seconds_per_row
 
@@ -163,7 +166,10 @@ class Supervisor:
         return self.queue.join(to_queued_job(job), always=always)
 
     def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        """Start a job's work in the background. For a paused job, `work` is None: it has none until it is resumed."""
+        """Start a job's work in the background.
+
+        For a paused job, `work` is None, because it has no work until it is resumed.
+        """
         task = asyncio.create_task(self._supervise(run, work))
         self._running.tasks[run.status.job.key] = task
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.key, None))
@@ -225,7 +231,7 @@ class Supervisor:
                     await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        STORE.set(store_of(run.status.job.request.database))  # after a takeover, another one is set here
+        STORE.set(store_of(run.status.job.request.database))  # after a takeover, another store is set here
         if run.status.span is not None:
             tracing.enter(run.status.span)  # never exited: the task ends with the job
         over = asyncio.Event()
@@ -279,7 +285,10 @@ class Supervisor:
             del runs[key]
 
     async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
-        """Renew the lease until the run is over. If it had expired, check in the history that the job is still ours."""
+        """Renew the lease until the run is over.
+
+        If the lease had expired, check in the history that the job is still ours.
+        """
         beaten = time.monotonic()
         while not over.is_set():
             await asyncio.sleep(self._leases.lease_seconds / 3)

@@ -54,7 +54,7 @@ class MeasuredJobs:
                     instruments.JOB_ENDS.add(0, {instruments.JOB_KIND: kind, instruments.JOB_STATE: state.value})
 
     def begin(self, job: Job) -> None:
-        """Begin to measure a job, at its current counts: earlier executors have reported these."""
+        """Begin to measure a job from its current counts, because earlier executors have reported these."""
         if instruments.JOB_ROWS.is_bound:
             self._told[job.key] = _counts(job.progress if job.attempt > 1 else Progress())
 

@@ -1,9 +1,8 @@
 """Take over the jobs of dead executors, and hand this executor's jobs back when it stops.
 
 The executor searches for abandoned jobs, so that they continue even if no caller asks for them. The leases show which
-jobs are open and which of these have no owner. If leases were lost, for example because Redis was emptied, their jobs
-are found in the histories of registered databases. Any other database is checked when a caller asks for one of its
-jobs.
+jobs are open and which of these have no owner. If leases were lost, for example because Redis was emptied, the jobs of
+registered databases are found in their histories. Any other database is checked when a caller asks for one of its jobs.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ T = TypeVar("T")
 _HISTORY_SECONDS = 60.0
 #: Seconds for which a database is skipped after it could not be read.
 _REST_SECONDS = 120.0
-#: Maximum seconds for one database, because other databases wait meanwhile. A slower one is skipped.
+#: Maximum seconds for one database, because other databases wait meanwhile. A slower database is skipped.
 _PLACE_SECONDS = 20.0
 
 
@@ -100,7 +99,7 @@ class AbandonedJobs:
         noted = await self._leases.open_jobs()
         candidates = self._left | (noted or {})
         free = None if noted is None else await self._leases.without_holder(candidates)
-        if free is None:  # without Redis, it is unknown which executors are dead
+        if free is None:  # without Redis, dead executors cannot be recognized
             self._seen.clear()
             return
         abandoned, self._seen = _by_place(candidates, free & self._seen), free
@@ -211,7 +210,7 @@ class Takeovers:
         task.add_done_callback(lambda _: self.waiting.pop(key, None))
 
     def _is_ours(self, key: str) -> bool:
-        """Return whether this executor runs the job, or has ended it but not yet written that to the history."""
+        """Return whether this executor runs the job, or has ended it and has not yet written the end to the history."""
         return key in self._running.runs or key in self._store.unsaved
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
@@ -226,7 +225,7 @@ class Takeovers:
             self.take_over_when_free(database, id_in_key(key))
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the keys of those open jobs of a database that other executors have. If no other executor exists, take
+        """Return the keys of a database's open jobs that other executors have. If there is no other executor, take
         these jobs over instead.
 
         Raises:
@@ -239,7 +238,7 @@ class Takeovers:
         return [key for key in keys if key not in self._running.runs]
 
     async def finish(self, job: Job) -> None:
-        """If the history already names this executor as the owner of the job, wait until its takeover is finished."""
+        """If the history already names this executor as the owner of the job, wait until the takeover is finished."""
         task = self.waiting.get(job.key)
         if task is not None and job.executor == self._supervisor.executor_id:
             await asyncio.wait((task,))
@@ -264,7 +263,8 @@ class Takeovers:
     async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
         """Take over a job once its lease is free, and return None.
 
-        If the values of its environment cannot be read now, leave the job for the next search. Return the reason.
+        If the values of the job's environment variables cannot be read now, leave the job for the next search, and
+        return the reason.
         """
         key, job = job_key(database.path, job_id), database.jobs.get(job_id)
         if job is not None:
@@ -360,12 +360,12 @@ class Takeovers:
     async def _end_for_another(self, job: Job) -> None:
         """End a job that was taken over and cannot run again.
 
-        Before that, fence its earlier attempts, because its last executor may be frozen instead of dead.
+        Before that, fence the job's earlier attempts, because its last executor may be suspended instead of dead.
         """
         async with self._leases.kept(job.key):
             try:
                 await begin_attempt(self._services.commits, job)
-            except LemanError as error:  # then the frozen executor cannot reach its coordinator either
+            except LemanError as error:  # then the suspended executor cannot reach its coordinator either
                 _log.warning("earlier attempts could not be fenced", job_id=job.job_id, error=error.message)
             self._running.measured.begin(job)
             now = time.time()
@@ -389,10 +389,10 @@ class Takeovers:
         return replace(job, progress=replace(before, rows_checkpointed=stored, rows_computed=computed))
 
     async def hand_back(self, job: Job) -> None:
-        """Record that a running job lost its executor because the executor was stopped. The number of such takeovers is
-        not limited.
+        """Record that a running job loses its executor because the executor stops. The number of takeovers for this
+        reason is not limited.
 
-        Queued and paused jobs need no record: their state shows that no executor died while it ran them.
+        Queued and paused jobs need no record, because their state shows that no executor died while it ran them.
         """
         if job.state.terminal or job.state in AT_REST or self._running.run_of(job) is None:
             return

@@ -47,8 +47,8 @@ _M_ARENA_MAX = -8
 def share_memory_between_threads() -> None:
     """Let all threads share two glibc arenas.
 
-    Otherwise each of Lance's many threads keeps an arena of its own, and wide rows leave hundreds of megabytes in
-    these. Only glibc has this setting.
+    Otherwise each of Lance's many threads keeps an arena of its own, and wide rows leave hundreds of megabytes in these
+    arenas. Only glibc has this setting.
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)

@@ -1,8 +1,8 @@
 """Prepare the Python processes of Spark and of previews before and after their heavy imports. Standard library only.
 
-This relays Spark's daemon to a warm process, shortens the import path, silences workers whose connection Spark closed,
-and notifies pyarrow when pandas is imported later. (pyarrow looks for pandas only when it is imported itself. If it has
-not found pandas, it does not recognize a Series, and treats NaN as a value.)
+This module lets a warm process fork Spark's daemon, shortens the import path, silences workers whose connection Spark
+closed, and notifies pyarrow when pandas is imported later. (pyarrow looks for pandas only when pyarrow itself is
+imported. If pyarrow has not found pandas, it does not recognize a Series, and treats NaN as a value.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 #: The path of the socket at which a daemon is requested (`leman_local.warm_process`).
 WARM_PROCESS_VARIABLE = "_LEMAN_WARM_PROCESS"
-#: Seconds to wait for the other process's answer. It forks within milliseconds or not at all.
+#: Seconds to wait for the warm process's answer. That process forks within milliseconds or not at all.
 _ANSWER_SECONDS = 10.0
 
 
@@ -33,7 +33,7 @@ def relay_to_warm_process() -> None:
     """Let a warm process fork the daemon, and end this process when that daemon ends.
 
     Return if that fails; this process must then be the daemon itself. Spark communicates with the daemon through file
-    descriptors, which are passed on, and stops it by ending this process.
+    descriptors, which are passed on, and stops the daemon by ending this process.
     """
     file = os.environ.pop(WARM_PROCESS_VARIABLE, None)  # functions must not inherit it
     if not file:
@@ -53,7 +53,10 @@ def relay_to_warm_process() -> None:
 
 
 def _wait_for_end(connection: socket.socket) -> None:
-    """Wait until the connection is closed. If possible, exec a small program for it: an idle Python takes 12 MB."""
+    """Wait until the connection is closed.
+
+    If possible, exec a small program that waits, because an idle Python takes 12 MB.
+    """
     program = shutil.which("cat")
     if program is not None:
         os.dup2(connection.fileno(), 0)
@@ -114,7 +117,7 @@ def quiet_worker(worker: Callable[..., int]) -> Callable[..., int]:
 
 
 def _own_flush(error: BrokenPipeError) -> bool:
-    """Return whether the worker's own flush raised the error, not code that the worker called."""
+    """Return whether the worker's own flush raised the error, and not code that the worker called."""
     ours = error.__traceback__
     return ours is not None and ours.tb_next is not None and ours.tb_next.tb_next is None
 
@@ -131,7 +134,7 @@ def expect_pandas() -> None:
 class _Finder(MetaPathFinder):
     """Find pandas as usual, but with a loader that then notifies pyarrow. Stay installed until pandas is imported.
 
-    This may be called without an import, as by `importlib.util.find_spec`, or for an import that fails.
+    The finder may be called without an import, as by `importlib.util.find_spec`, or for an import that fails.
     """
 
     def __init__(self) -> None:

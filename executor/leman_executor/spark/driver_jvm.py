@@ -85,7 +85,7 @@ def driver_is_gone() -> bool:
 def connect(launched: LaunchedJvm) -> Any:
     """Wait until a launched JVM is up, and return pyspark's gateway to it; None if it has ended.
 
-    pyspark connects as if the JVM had started Python. Afterwards its state is changed so that it owns the JVM's
+    pyspark connects as if the JVM had started Python. Afterwards pyspark's state is changed, so that it owns the JVM's
     process.
     """
     address = launched.address()
@@ -105,7 +105,7 @@ def connect(launched: LaunchedJvm) -> Any:
 def detach_driver() -> None:
     """Make pyspark forget a dead JVM and its context, so that the next context starts a new JVM.
 
-    Call this only after the JVM's process has died: `SparkContext.stop` then raises and does not reset its state.
+    Call this only after the JVM's process has died. `SparkContext.stop` would then raise without resetting its state.
     """
     gateway: Any = SparkContext._gateway
     context: Any = SparkContext._active_spark_context

@@ -46,7 +46,7 @@ def check_java() -> None:
     """Check, in Java's own `release` file, that Spark can run on the installed Java.
 
     Raises:
-        Unavailable: SPARK_NOT_STARTED, if it cannot, or if there is no Java; the message says what to install.
+        Unavailable: SPARK_NOT_STARTED, if Spark cannot run on it or there is no Java. The message says what to install.
     """
     home = os.environ.get("JAVA_HOME", "")
     program = shutil.which(str(Path(home, "bin", "java")) if home else "java")
@@ -107,14 +107,16 @@ def prepare_environment(settings: Spark) -> None:
 
 
 def passed_variables(settings: Spark) -> tuple[str, ...]:
-    """Return patterns of names of further environment variables that functions get, including those that Spark sets."""
+    """Return patterns for the names of additional environment variables that functions get, including those
+    that Spark sets.
+    """
     return (*settings.pass_env, *(key.removeprefix(_VARIABLES) for key in settings.conf if key.startswith(_VARIABLES)))
 
 
 def worker_variables(settings: Spark) -> dict[str, str]:
     """Return the environment variables that Spark sets for its Python workers, for processes that imitate workers.
 
-    As in pyspark, the hash seed is that of this process, even if a setting has another one.
+    As in pyspark, the hash seed is that of this process, even if a setting has a different seed.
     """
     given = {key.removeprefix(_VARIABLES): value for key, value in settings.conf.items() if key.startswith(_VARIABLES)}
     threads = {"OMP_NUM_THREADS": settings.conf.get(_CPUS, "1")}
@@ -172,7 +174,7 @@ def without_secrets(chosen: Mapping[str, str]) -> dict[str, str]:
 
 
 def startup_error(chosen: Mapping[str, str]) -> str:
-    """Repeat the start of a JVM that failed to start, and return what it prints about the failure; empty if nothing.
+    """Repeat the start of a JVM that failed to start. Return its output about the failure, or "" if there is none.
 
     If the JVM starts this time, it ends at once, because its standard input is closed. Blocks for seconds.
     """

@@ -43,5 +43,5 @@ def end() -> None:
 
 
 def take() -> LaunchedJvm | None:
-    """Hand over the started JVM: return it to the first caller, and None to later ones or if no JVM was started."""
+    """Return the started JVM to the first caller. Return None to later callers, or if no JVM was started."""
     return _launched.pop() if _launched else None

@@ -1,8 +1,8 @@
 """Keep Spark tasks waiting for the next job, because for a small job starting tasks takes longer than everything else.
 
-The waiting tasks belong to a Spark job that started while no other job ran. Each connects to a socket in this process's
-temporary folder, and receives its worker's task when there is a job. If Spark retries a waiting task, it connects
-again.
+The waiting tasks belong to a Spark job that started while no other job ran. Each task connects to a socket in this
+process's temporary folder, and receives its worker's task when there is a job. If Spark retries a waiting task, the
+task connects again.
 """
 
 from __future__ import annotations

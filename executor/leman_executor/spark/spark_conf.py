@@ -34,8 +34,8 @@ JVM_OPTIONS = (
     "-XX:TrimNativeHeapInterval=30000",
 )
 
-#: How often one worker may fail. When Spark gives up on a worker, it ends the others too; a few rows that crash it must
-#: not cause that.
+#: Maximum number of times that one worker may fail. When Spark gives up on a worker, it ends all other workers too. A
+#: few rows that crash their worker must not cause that.
 _TASK_FAILURES = 64
 
 
@@ -111,7 +111,7 @@ def executors(conf: Mapping[str, str], master: str) -> Cluster:
 _log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
-_EVERYWHERE = "0.0.0.0"  # if workers use another address for this machine, as with a container
+_EVERYWHERE = "0.0.0.0"  # in case workers use another address for this machine, as with a container
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def callback_address(settings: Spark) -> CallbackAddress:
     """Return the address at which workers call back.
 
     If Spark runs on this machine, this is loopback. Otherwise it is the host in the settings or in SPARK_LOCAL_IP, or
-    else the address that this machine uses towards the master.
+    else the local address of this machine's connection to the master.
     """
     if is_local(settings):
         return CallbackAddress(LOOPBACK, LOOPBACK)

@@ -1,6 +1,6 @@
 """Make the folder in which Spark, its JVM and their libraries keep temporary files.
 
-Each process has its own; see `leman_core.process.temp_folders`.
+Each process has its own folder; see `leman_core.process.temp_folders`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TempFolder(OwnFolder):
     def make(cls, base: str, *, patient: bool = True) -> TempFolder | None:
         """Make a new folder in `base` or, if that is empty, in the system's temporary folder.
 
-        Before that, remove folders there that dead processes left.
+        Before that, remove folders in `base` that dead processes left.
 
         Returns None if Spark would misread the name of the system's temporary folder. `patient`: see `make_in`.
 
@@ -69,7 +69,7 @@ class TempFolder(OwnFolder):
 
     @property
     def sockets(self) -> Path:
-        """The folder for sockets: this one or, if the paths of sockets in it would be too long, another one.
+        """The folder for sockets: this folder or, if the paths of sockets in it would be too long, a different one.
 
         Raises:
             OSError: No folder has a path that is short enough.

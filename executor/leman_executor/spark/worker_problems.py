@@ -1,4 +1,4 @@
-"""Describe why Spark's workers cannot run functions as errors, and read the capacity of a standalone cluster.
+"""Make the errors that say why Spark's workers cannot run functions, and read the capacity of a standalone cluster.
 
 From Spark's driver, an executor that cannot reach the driver looks the same as one that was never started. The master's
 JSON page shows the capacity; its RPC endpoint returns the address of that page.
@@ -41,13 +41,16 @@ class Capacity:
     cores: int
     #: Number of cores in use.
     used: int
-    #: Whether the application has no cores and waits for some.
+    #: Whether the application has no cores and waits to get some.
     waits: bool
     #: The size of each live worker.
     sizes: tuple[WorkerSize, ...] = ()
 
     def is_too_small_for(self, cores: int, memory_bytes: int) -> bool:
-        """Return whether every live worker is too small for an executor, even if idle; False without workers."""
+        """Return whether every live worker is too small for an executor, even when idle.
+
+        Return False if there are no workers.
+        """
         return bool(self.sizes) and not any(
             size.cores >= cores and size.memory_bytes >= memory_bytes for size in self.sizes
         )
@@ -84,8 +87,8 @@ def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
     """Return the capacity from a master's page. Return None if the page does not list the application, as on a standby
     master.
 
-    The page shows an application as running from its first executor on, even after it has lost all of them. An
-    application without any executor waits if no core is free.
+    The page shows an application as running from its first executor on, even after the application has lost all
+    executors. An application without any executor waits if no core is free.
     """
     ours = next((app for app in said.get("activeapps", ()) if app.get("id") == application), None)
     if ours is None:

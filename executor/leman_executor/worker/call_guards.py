@@ -1,8 +1,8 @@
 """Guard the calls of a function: enforce its time limit, and end forked children that return from a call.
 
 A call that does not return can only be stopped by ending its process. A forked child that returned from a call would
-compute the remaining rows a second time, and write to its parent's files. Runs on Spark workers, so it imports neither
-gRPC nor Spark.
+compute the remaining rows a second time, and write to its parent's files. This module runs on Spark workers, so it
+imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Call:
             self._resting = False
 
     def rows(self) -> RowRange:
-        """Return the rows that the function has now: the current row, or the batch."""
+        """Return the rows of the current function call: one row, or the batch."""
         if self._results is None:
             return RowRange(int(self._offsets[0]), int(self._offsets[-1]) + 1)
         at = int(self._offsets[min(len(self._results), len(self._offsets) - 1)])
@@ -174,9 +174,9 @@ class ForkedChildren:
                 column.clear()
 
     def end_if_child(self, error: BaseException | None = None) -> None:
-        """End this process if it is a forked child; `error` is what the call raised, if anything.
+        """End this process if it is a forked child. `error` is the exception that the call raised, if any.
 
-        A child that called `sys.exit` ended as intended, so that is not reported as an error.
+        If a child called `sys.exit`, that is not reported as an error, because the child ends as intended.
         """
         if self.is_child or os.getpid() != self._pid:
             self._end(error)

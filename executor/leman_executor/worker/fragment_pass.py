@@ -50,7 +50,7 @@ class Evaluation:
         self._meter = runtime.meter
         self._output = output
         self._failed = failed
-        #: When the function, after it was set up, was first called for this fragment. None before that.
+        #: The time of the function's first call for this fragment, after it was set up. None before that.
         self.began: float | None = None
 
     def all(self, chunk: Chunk) -> Iterator[Piece]:
@@ -66,8 +66,8 @@ class Evaluation:
 
         Args:
             chunk: The rows.
-            capacity: Returns how many further rows the next checkpoint can take, after the slices that were yielded.
-                Slices with more rows are not started.
+            capacity: Returns how many more rows the next checkpoint can take, in addition to the slices that were
+                yielded. Slices with more rows are not started.
             over: Returns whether the time is up. From then on, no slice is started, except the first one.
         """
         runtime = self._runtime
@@ -175,10 +175,10 @@ class OutOfBudget(Exception):
 class FragmentPass:
     """One pass over one fragment in physical order.
 
-    Evaluates the rows that the work asks for, and copies the others from checkpoints. After each checkpoint interval,
-    it stores the rows evaluated since the last checkpoint. A fragment that is finished within one interval needs no
-    checkpoint, because its column file serves as one. The budget therefore does not end a pass if that file is the only
-    place of some rows (see `Checkpoints`), or if the pass is almost done.
+    The pass evaluates the rows that the work asks for, and copies all other rows from checkpoints. After each
+    checkpoint interval, it stores the rows evaluated since the last checkpoint. A fragment that is finished within one
+    interval needs no checkpoint, because its column file serves as a checkpoint. The budget therefore does not end a
+    pass if some rows are only in that file (see `Checkpoints`), or if the pass is almost done.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime) -> None:
@@ -304,7 +304,7 @@ class FragmentPass:
         )
 
     def _settled_filters(self) -> frozenset[str]:
-        """Return the md5 of each filter for which all matching rows are settled after this pass."""
+        """Return the md5 of each filter for which all matching rows have results after this pass."""
         if self._context.failed_only:
             return self._current.filters
         if not self._context.selective:
@@ -328,7 +328,9 @@ class FragmentPass:
                 self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
 
     def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
-        """Return rows that a restore brought back after they were deleted when the range's checkpoints were stored."""
+        """Return rows that were deleted when the range's checkpoints were stored, and that a restore has
+        brought back.
+        """
         gone = self._known.deleted(covered)
         if not len(gone):
             return []
@@ -357,7 +359,7 @@ class FragmentPass:
             self._checkpoints.flush()
 
     def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
-        """Return rows that failed under any version of the function and that the filter excludes. They stay failed."""
+        """Return rows that the filter excludes and that failed under any version of the function. They stay failed."""
         if not self._context.selective:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
@@ -441,7 +443,10 @@ class FragmentPass:
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
-    """Yield ranges, in order, each with whether to compute it. To finish the fragment, they cover all of it."""
+    """Yield ranges in order, each with True if its rows are to be computed.
+
+    To finish a fragment, the ranges cover all of it.
+    """
     if not work.finish:
         yield from ((r, True) for r in merge_ranges(work.ranges))
         return

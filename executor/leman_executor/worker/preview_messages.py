@@ -28,8 +28,8 @@ class PreviewTask(msgspec.Struct, frozen=True):
     bundle: bytes = b""
     #: The first row to call the function with. An earlier process ended while computing the rows before it.
     skip: int = 0
-    #: The function gets the rows before this one one at a time, because an earlier process ended while computing them
-    #: together.
+    #: The function is called separately with each row before this one, because an earlier process ended while it
+    #: computed these rows together.
     alone_before: int = 0
 
 

@@ -261,7 +261,10 @@ class Preview:
     def _one_by_one(
         self, evaluate: _Evaluate, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch, error: JobFailing
     ) -> tuple[Evaluated, tuple[Attempted, ...]]:
-        """Call the function with each row of a call that would end a job. Return the rows that fail alone, else all."""
+        """Call the function separately with each row of a call that would end a job.
+
+        If no row fails alone, all rows count as failed.
+        """
         output = pa.ipc.read_schema(pa.py_buffer(self._context.output_schema)).field(0).type
         nothing = Evaluated(pa.nulls(1, output), None, ())
         results: list[Evaluated] = []

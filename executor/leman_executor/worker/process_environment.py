@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 from leman_core.model.service_errors import FailedPrecondition
 
 MASK = "***"
-#: Shorter values are not masked: they are not secrets, and occur in too many words.
+#: Shorter values are not masked, because they are not secrets and occur in too many words.
 SHORTEST = 6
 
 
@@ -52,7 +52,9 @@ class MaskedValues:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Yield the parts of a value that a text may contain: all of it, it without surrounding space, and its lines."""
+    """Yield the parts of a value that a text may contain: the whole value, the value without surrounding space,
+    its lines.
+    """
     yield value
     yield value.strip()
     yield from (line.strip() for line in value.splitlines())
@@ -131,7 +133,7 @@ class PrintedLines(io.RawIOBase):
 
 
 def open_printed_lines(fd: int) -> tuple[PrintedLines, io.TextIOWrapper]:
-    """Return such a stream, and a text stream on top of it for `sys.stdout`."""
+    """Return a stream of printed lines for a descriptor, and a text stream on top of it for `sys.stdout`."""
     lines: Any = PrintedLines(fd)
     return lines, io.TextIOWrapper(lines, encoding="utf-8", errors="backslashreplace", write_through=True)
 
@@ -193,7 +195,8 @@ class Descriptors:
         self._close(fd)
 
     def closerange(self, fd_low: int, fd_high: int, /) -> None:
-        """Replace `os.closerange` for functions, and refuse: the range may contain descriptors of Lance and Leman.
+        """Replace `os.closerange` for functions. It raises, because the range may contain descriptors of Lance and
+        Leman.
 
         Raises:
             PermissionError: EPERM, in the function's process. In a child process the call works.
@@ -241,7 +244,8 @@ class Descriptors:
         """Check that the standard descriptors are the ones that this object opened.
 
         Raises:
-            FailedPrecondition: UDF_BROKE_DESCRIPTORS, if one was closed some other way, and may be any other file now.
+            FailedPrecondition: UDF_BROKE_DESCRIPTORS, if a descriptor was closed in another way and may now be any
+                file.
         """
         for fd in _STANDARD:
             try:

@@ -1,14 +1,15 @@
 """Call a remote function on its servers over Arrow Flight (docs/remote_functions.md).
 
 Batches go to the least busy of the fast servers (see `by_expected_time`). A server that is unreachable, or serves
-another version, is not called for a while; the batch goes to the next server.
+another version, is not called for a while, and its batch goes to the next server.
 
 A batch that crashes its server also breaks the connections of all other batches on that server, and would do so at each
-retry. Batches that are suspected of this are therefore tried one at a time. A suspect batch locks all servers of its
-function, for all functions that use them. A kernel lock does this for the processes of one host, and a reservation in
-Redis for all hosts. Without Redis, each host has only its own lock.
+retry. Batches that are suspected of this are therefore tried one at a time. Before a suspect batch is tried, it locks
+all servers of its function. While they are locked, no other suspect batch is tried on them, not even of another
+function. A kernel lock does this for the processes of one host, and a reservation in Redis for all hosts. Without
+Redis, each host has only its own lock.
 
-This module is loaded only where a remote function runs. Runs on Spark workers, so it imports neither gRPC for Python
+This module is loaded only where a remote function runs. It runs on Spark workers, so it imports neither gRPC for Python
 nor Spark.
 """
 
@@ -80,7 +81,7 @@ class SharedSuspectLock:
     def one(self, scopes: tuple[str, ...]) -> Iterator[None]:
         """Wait until no other host tries a suspect batch, and let none start one in this block.
 
-        If Redis becomes unavailable, other hosts may start one.
+        If Redis becomes unavailable, other hosts may start suspect batches.
 
         Args:
             scopes: The scopes to lock. All callers use the same order, which prevents deadlocks.
@@ -153,7 +154,10 @@ class SuspectLock:
         return self._rows > 0
 
     def is_part(self, rows: int) -> bool:
-        """Return whether the next batch is a part of one that broke connections. With the same size, it is a retry."""
+        """Return whether the next batch is a part of a batch that broke connections.
+
+        A batch of the same size is a retry.
+        """
         return self.suspected and rows != getattr(self._mine, "lost_last", 0)
 
     def note_lost(self, rows: int) -> None:
@@ -189,7 +193,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Return whether the path still names the file that is locked. The lock's previous holder may have removed it."""
+    """Return whether the path still leads to the locked file. The lock's previous holder may have removed the file."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
@@ -197,7 +201,10 @@ def _is_still(path: Path, fd: int) -> bool:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the files of processes that died while they had the lock. A process that waits for one makes a new one."""
+    """Remove lock files of processes that died while they had the lock.
+
+    A process that waits for such a file makes a new one.
+    """
     for path in folder.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError), path.open() as file:  # the file is removed or locked
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,10 +212,11 @@ def _remove_left(folder: Path) -> None:
                 path.unlink()
 
 
-#: How often one batch may break the connection before it counts as the cause. If the error policy isolates rows, each
-#: gets two attempts: one together with others and one alone. A part of a batch that failed so gets one attempt.
+#: Maximum number of times that a batch may break the connection before it counts as the cause. If the error policy
+#: isolates rows, each row gets two attempts: one with other rows and one alone. Therefore a part of a batch that broke
+#: connections gets one attempt.
 _MOST_BREAKS, _MOST_BREAKS_OF_ISOLATED, _MOST_BREAKS_OF_PART = 3, 2, 1
-#: How often servers may leave a batch unanswered for the full time limit.
+#: Maximum number of times that servers may leave a batch unanswered for the full time limit.
 _MOST_SILENCES = 2
 #: Seconds without any available server after which servers that take long to fail are tried too.
 _LAST_RESORT_SECONDS = 5.0
@@ -305,8 +313,8 @@ class RemoteFunction:
 
         Args:
             batch: The rows.
-            resting: Returns a context for times in which no server works on the batch. They do not count as times of
-                the call.
+            resting: Returns a context for times in which no server works on the batch. Such times do not count towards
+                the time of the call.
 
         Raises:
             ServerError: The function failed for the batch.
@@ -393,7 +401,7 @@ class RemoteFunction:
         )
 
     def _most_breaks(self, rows: int) -> int:
-        """Return how often a batch may break connections before it counts as the cause."""
+        """Return the number of times that a batch may break connections before it counts as the cause."""
         if rows > 1 and self._suspects.is_part(rows):
             return _MOST_BREAKS_OF_PART
         return _MOST_BREAKS_OF_ISOLATED if rows > 1 and self._isolates else _MOST_BREAKS
@@ -411,7 +419,9 @@ class RemoteFunction:
             self._notes.connection_broken(str(error))
 
     def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Cast a batch to the types that the function reads. The table may store a column with another encoding."""
+        """Cast a batch to the types that the function reads, because the table may store a column with another
+        encoding.
+        """
         columns = []
         for column, field in zip(batch.columns, self._inputs, strict=True):
             plain = (
@@ -466,7 +476,9 @@ class RemoteFunction:
         return waited >= worth or self._stopped()
 
     def _refusal(self, refusals: list[LemanError]) -> LemanError:
-        """Return why no server is available: the reason that a server gave, or else the last error of each server."""
+        """Return the error for no available server: the reason that a server gave, or else the last error of
+        each server.
+        """
         said = next((error for error in refusals if not isinstance(error, Unavailable)), None)
         if said is not None:
             return said

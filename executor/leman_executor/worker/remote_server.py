@@ -1,8 +1,8 @@
 """Call one server of a remote function: manage its connection and streams, and measure how fast it answers.
 
-If a server does not answer a batch in time, its stream is cancelled: a server that hangs may still keep its connection
-alive. The least busy of the fast servers gets the next batch. Runs on Spark workers, and is loaded only where a remote
-function runs.
+If a server does not answer a batch in time, its stream is cancelled, because a server that hangs may still keep its
+connection alive. The least busy of the fast servers gets the next batch. This module runs on Spark workers, and is
+loaded only where a remote function runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AwaitedAnswer:
     def __init__(self, cancel: Callable[[], None], until: float) -> None:
         self.cancel = cancel
         self.until = until
-        #: Whether the batch's stream was cancelled because the time was up.
+        #: Whether the batch's stream was cancelled because the time limit had passed.
         self.overdue = False
 
 
@@ -215,7 +215,7 @@ _TRIED_AGAIN = 10
 
 
 class Pace:
-    """How fast a server answers a worker. This is the better one of the last two measurements, because a single
+    """The speed with which a server answers a worker: the better of the last two measurements, because a single
     measurement may be an outlier.
     """
 
@@ -251,8 +251,9 @@ ServerT = TypeVar("ServerT", bound=Paced)
 def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[ServerT]:
     """Return the servers in the order in which to try them for a batch. Equal servers keep their order.
 
-    If one server needs 0.1 s for a batch and another needs 2 s, the fast one gets all batches, except one every 20 s,
-    which measures the slow one again. If all workers together slow the fast one down, the other one gets more.
+    If one server needs 0.1 s for a batch and another needs 2 s, the fast server gets all batches, except one every 20
+    s, which measures the slow server again. If all workers together slow down the fast server, the slow server gets
+    more.
     """
     expected = [server.pace.expected(rows) * (server.at_work + 1) for server in servers]
     known = [seconds for seconds in expected if seconds]  # a server that never answered has no measurement
@@ -274,7 +275,8 @@ def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[
 _SHARE_OF_AWAY, _FIRST_PAUSE, _LONGEST_PAUSE = 1 / 8, 0.1, 5.0
 #: A server counts as unreachable if it does not accept a stream within this many seconds.
 _OPEN_SECONDS = 30.0
-#: A server that took long to fail is avoided for this multiple of that time, because trying it delays batches.
+#: A server that took long to fail is avoided for this multiple of the time that it took, because trying it delays
+#: batches.
 _SLOW_SECONDS, _SLOW_FACTOR, _LONGEST_AVOIDED = 1.0, 6.0, 30.0
 #: Servers that took long to fail → until when they are avoided, and why. All units of this process share this.
 _slow: dict[str, tuple[float, LemanError]] = {}
@@ -307,9 +309,11 @@ class RemoteServer:
         self.pace = _paces.setdefault((access.address, function, version), Pace())
         #: Number of batches of this worker that the server works on.
         self.at_work = 0
-        #: Number of its connections that broke while computing batches of this worker since its last answer.
+        #: Number of the server's connections that broke, since its last answer, while it computed batches of this
+        #: worker.
         self._breaks = 0
-        #: The error for which it is not called, or was last not called. None if it answers.
+        #: The error because of which the server is not called, or was not called most recently. None if the server
+        #: answers.
         self.refusal: LemanError | None = None
         if access.address in _slow:
             self._avoided_until, self.refusal = _slow[access.address]
@@ -325,7 +329,7 @@ class RemoteServer:
 
     @property
     def is_avoided(self) -> bool:
-        """Return whether to call this server only if no other one is available, because it may take long to fail."""
+        """Return whether to call this server only if no other server is available, because it may take long to fail."""
         return self._avoided_until > self._clock()
 
     def left_alone_for(self) -> float:

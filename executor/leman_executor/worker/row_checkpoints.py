@@ -1,7 +1,7 @@
 """Store checkpoints of a fragment's computed rows during the computation, and read them to write the column file.
 
-This decides when rows are stored, and tracks which rows are in no checkpoint yet. Known rows come from checkpoints and
-partial files. Runs on Spark workers, so it imports neither gRPC nor Spark.
+This module decides when rows are stored, and tracks which rows are in no checkpoint yet. Known rows come from
+checkpoints and partial files. It runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class KnownRows:
         return [p for p in pieces if p is not None]
 
     def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
-        """Return the offsets of rows that were deleted when the checkpoints that settle the range were stored.
+        """Return the offsets of rows that were deleted when the checkpoints with the range's results were stored.
 
         Since then, a restore may have brought these rows back.
 
@@ -160,9 +160,9 @@ class Checkpoints:
     """The checkpoints of one pass over a fragment.
 
     A checkpoint is due after an interval of work, or earlier if its rows take too much memory. Wide rows cost less to
-    recompute than to store twice. Once they are in the column file, they *skip the checkpoint*, and are safe only when
-    that file is finished. Such rows and those for the next checkpoint together never cost more than one interval of
-    work.
+    recompute than to store twice. Once such rows are in the column file, they *skip the checkpoint*, and are safe only
+    when that file is finished. The rows that skip the checkpoint and the rows for the next checkpoint together never
+    cost more than one interval of work.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, field: pa.Field) -> None:
@@ -191,7 +191,7 @@ class Checkpoints:
         return self._skipped_failed + self._pending.failed
 
     def begin(self, start: int, *, written: bool) -> None:
-        """Start to collect rows at a physical offset. Before that, store the rows collected so far.
+        """Store the rows collected so far, then start to collect rows at a physical offset.
 
         Args:
             start: The offset of the first row that may be added next.
@@ -244,7 +244,7 @@ class Checkpoints:
     def _may_skip_checkpoint(self) -> bool:
         """Return whether the collected rows may skip the checkpoint.
 
-        They may not if the request sets the size of checkpoints, or if they cost more than half an interval of work.
+        They may not skip it if the request sets the size of checkpoints, or if they cost more than half an interval.
         """
         pending, bounds = self._pending, self._context.checkpoint
         if not self._written or bounds.asked or pending.bytes < min(_WIDE_BYTES, self._context.checkpoint_max_bytes):
@@ -272,9 +272,9 @@ class Checkpoints:
     def flush(self) -> None:
         """Store the rows evaluated since the last checkpoint or, if a range had no rows to evaluate, store that fact.
 
-        The checkpoint also gets the rows between these that are known from checkpoints of other filters, or from the
-        current file. When the fragment is assembled later, it is no longer known which rows these were, and another
-        function's file may have replaced the current file.
+        Between the evaluated rows, there may be rows that are known from checkpoints of other filters or from the
+        current file. The checkpoint also gets these rows. When the fragment is assembled later, it is no longer known
+        which rows these were, and another function's file may have replaced the current file.
         """
         pending = self._pending
         covered = RowRange(pending.start, pending.covered_to)
@@ -309,7 +309,7 @@ class Checkpoints:
             yield CheckpointRef(key, part), batch.nbytes
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
-        """Return the deleted rows of a range. Checkpoints list them, to tell them from rows that they lack."""
+        """Return the deleted rows of a range. Checkpoints list deleted rows, to distinguish them from missing rows."""
         if not self._work.task.deleted_rows:
             return []
         offsets = covered.start + np.flatnonzero(~self._runtime.reader.live(self._work.fragment_id, covered))

@@ -1,8 +1,8 @@
 """Read the rows of a pass, chunk by chunk, with what the column's current file shows about them.
 
 A column's inputs come from its own table. The columns of a scratch table instead read the inputs from the source table,
-by the source row ids that the scratch table has. So ordinary backfills of a scratch table compute a view's function
-columns without copying the inputs. Runs on Spark workers, so it imports neither gRPC nor Spark.
+by the source row ids that the scratch table has. Therefore ordinary backfills of a scratch table compute a view's
+function columns without copying the inputs. This module runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _GAP_ROWS = 4096
 
 
 class InstalledFile:
-    """The rows of one fragment in the column's current file, as this version of the function treats them.
+    """The rows of one fragment in the column's current file, and whether this function version must evaluate them.
 
-    A settled row needs no evaluation. A row that failed under an earlier version is not settled, because this version
-    was not called with it. If a request asks for failed rows only, failed rows are not settled, and rows that were
+    A row is settled if it needs no evaluation. A row that failed under an earlier version is not settled, because this
+    version was not called with it. If a request asks for failed rows only, no failed row is settled, and rows that were
     never computed are left out.
     """
 
@@ -251,7 +251,10 @@ class RowSource:
 
 
 def function_input_types(input_schema: bytes) -> Sequence[pa.DataType]:
-    """Return the types that the function expects of its inputs. Return none if it takes the inputs as read."""
+    """Return the types that the function expects of its inputs.
+
+    Return no types if it takes the inputs as they are read.
+    """
     return pa.ipc.read_schema(pa.py_buffer(input_schema)).types if input_schema else ()
 
 

@@ -224,8 +224,8 @@ class SqlSource:
     def read(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
         """Yield chunks as `FragmentReader.read` does.
 
-        A row whose evaluation failed, and which the error policy skips, is a chunk of its own. It has the error's
-        message next to the NULL.
+        A row whose evaluation failed, and which the error policy skips, is a chunk of its own. The chunk has the
+        error's message next to the NULL.
 
         Raises:
             JobFailing: A row failed and the policy does not skip it, or Lance cannot plan the expression.
@@ -253,7 +253,7 @@ class SqlSource:
         return merge_chunks(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
 
     def _check_planned(self, fragment_id: int, rows: RowRange) -> None:
-        """Raise JobFailing if the expression does not fit this table, which no row causes."""
+        """Raise JobFailing if the expression does not fit this table, whatever its rows are."""
         try:
             self._reader.schema(self._projection)
         except Unavailable as error:
@@ -274,7 +274,7 @@ class SqlSource:
 
 
 class SqlValues:
-    """Return the values that Lance computed, cast to the column's type if their type differs."""
+    """Return the values that Lance computed. If their type is not the column's, cast them."""
 
     def __init__(self, output: pa.DataType, policy: ErrorPolicy) -> None:
         self._output = output

@@ -59,12 +59,12 @@ _INPUTS_SHOWN, _INPUT_CHARS = 4, 60
 
 
 def never_stopped() -> bool:
-    """Return False: this unit is never asked to stop."""
+    """Return False, for a unit that is never asked to stop."""
     return False
 
 
 class UnitRunner:
-    """Run one unit. It polls `stopped`: once that returns True, it stops and returns its remaining rows.
+    """Run one unit. Once `stopped` returns True, stop and return the remaining rows.
 
     Args:
         reader: Reads the table. If None, the unit opens its own reader.
@@ -194,7 +194,7 @@ class UnitRunner:
     def _stopped(self) -> bool:
         """Return whether the unit was asked to stop, or a later attempt at the job has started.
 
-        If a later attempt has started, the unit's own executor may be frozen and unable to ask it.
+        If a later attempt has started, the unit's own executor may be suspended and unable to ask the unit to stop.
         """
         return self._keeper.overtaken or self._asked_to_stop()
 
@@ -216,7 +216,7 @@ class UnitRunner:
     def _begin_budget(self) -> None:
         """Start the unit's time budget at the first call of the function.
 
-        So even a unit that spends its time on storage, or on loading the function, computes some rows.
+        Therefore even a unit that spends its time on storage, or on loading the function, computes some rows.
         """
         if self._deadline is None and self._unit.budget_seconds:
             self._deadline = self._clock() + self._unit.budget_seconds
@@ -351,10 +351,10 @@ class _ReservationKeeper:
             self._reservations.release(scope, ranges, self._holder, finished=finished)
 
     def leave(self, scope: str) -> None:
-        """Stop renewing a scope, but do not release its reservation: the executor does that later.
+        """Stop renewing a scope, but do not release its reservation.
 
-        The executor releases it when the unit's file is committed. Jobs with other filters wait until then, because
-        they cannot use the file before its commit.
+        The executor releases the reservation when the unit's file is committed. Jobs with other filters wait until
+        then, because they cannot use the file before its commit.
         """
         if self._held.pop(scope, ()):
             self._reservations.release(scope, (), self._holder, finished=True)

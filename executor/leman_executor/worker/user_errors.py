@@ -25,7 +25,7 @@ class ServerError(Exception):
     """An error of a remote function, as its server reported it.
 
     Args:
-        kind: The name of its class, or of the corresponding class in the server's language.
+        kind: The name of the error's class, or of the corresponding class in the server's language.
         bases: The names of its base classes.
         message: Its message.
         traceback: Where it was raised.
@@ -92,7 +92,7 @@ class BatchNotes(Protocol):
         ...
 
     def connection_broken(self, message: str) -> None:
-        """Count a connection that broke while computing a batch that the server had alone."""
+        """Count a connection that broke while the server computed a batch, and no other batch."""
         ...
 
     def row_lost(self, message: str) -> None:
@@ -100,7 +100,7 @@ class BatchNotes(Protocol):
         ...
 
     def server_refused(self, message: str) -> None:
-        """Note that a reachable server is not used because retries would not help. The other servers compute."""
+        """Note that a reachable server is not used because retries would not help. Other servers are still used."""
         ...
 
 

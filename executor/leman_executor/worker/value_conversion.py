@@ -180,8 +180,8 @@ def _is_list(kind: pa.DataType) -> bool:
 def _python_type(kind: pa.DataType) -> pa.DataType:
     """Return the type with which pyarrow makes arrays from Python values.
 
-    This differs from `kind` for nested extension types and for extension types that pyarrow does not know: of these it
-    cannot make arrays.
+    This differs from `kind` for nested extension types, and for extension types that pyarrow does not know, because
+    pyarrow cannot make arrays of these types.
     """
     if isinstance(kind, pa.OpaqueType):
         return without_extensions(kind)
@@ -328,7 +328,10 @@ def _is_lossless(sort: type, kind: pa.DataType) -> bool:
 
 
 def _may_lose_any(found: abc.Set[type], kind: pa.DataType) -> bool:
-    """Return whether pyarrow might change a value of these types without an error. `kind` is not nested, nor a time."""
+    """Return whether pyarrow might change a value of these types without an error.
+
+    `kind` is neither nested nor a time.
+    """
     if pt.is_integer(kind):
         return not all(sort is type(None) or _is_whole(sort) for sort in found)
     for is_kind, safe in _SAFE:
@@ -385,7 +388,7 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
 
 
 def _fault(value: Any, kind: pa.DataType) -> str:
-    """Describe what a conversion would lose of a value. Return "" if it would lose nothing or pyarrow rejects it."""
+    """Describe what a value would lose by conversion. Return "" if it would lose nothing, or if pyarrow rejects it."""
     if isinstance(kind, pa.BaseExtensionType):
         return _fault(value, kind.storage_type)
     if pt.is_dictionary(kind):

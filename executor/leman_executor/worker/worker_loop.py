@@ -79,7 +79,7 @@ class ExecutorConnection:
         self.say(Running(report))
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Send which rows are being computed, or were stored."""
+        """Report which rows are being computed, or were stored."""
         self.say(InFlight(in_flight))
 
     def asked_to_stop(self) -> bool:
@@ -133,7 +133,7 @@ class ExecutorConnection:
     def _is_there(self) -> bool:
         try:
             return self._link.has_data()
-        except OSError:  # no data yet, or the executor died: the next send notices it
+        except OSError:  # no data yet, or the executor died, which the next send notices
             return False
 
     def _check_process(self) -> None:
