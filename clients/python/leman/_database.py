@@ -150,7 +150,7 @@ class Database(DatabaseJobs, Shown):
         return f"<leman.Database {self.uri}>"
 
     def close(self) -> None:
-        """Close the connections. Jobs continue, and so do embedded services, until they are idle."""
+        """Close the connections. Jobs continue, and embedded services run on until they are idle."""
         self._services.close()
 
     @boundary
@@ -298,9 +298,9 @@ class Database(DatabaseJobs, Shown):
     def drop_table(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
         """Remove a table: its rows in all versions, and what is stored next to them. The history of its jobs stays.
 
-        `force`: remove the table even if views of this database read it, or if its jobs have not ended. Those views
-        keep their rows and can no longer be refreshed. Those jobs fail (TABLE_NOT_FOUND, or TABLE_REPLACED if another
-        table has the name by then), a paused one when it is resumed. `request_id`: as for `Table.add`.
+        `force`: remove the table even if views of this database read it, or if its jobs have not ended. These views
+        then keep their rows but can no longer be refreshed. These jobs fail (TABLE_NOT_FOUND, or TABLE_REPLACED if
+        another table has the name by then); a paused job fails when it is resumed. `request_id`: as for `Table.add`.
 
         Raises TableNotFound, and FailedPrecondition whose `reason` is IS_A_VIEW or TABLE_IN_USE.
         """
@@ -313,8 +313,8 @@ class Database(DatabaseJobs, Shown):
     def rename_table(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> Table:
         """Rename a table on a file system (not in an object store), and open it under the new name.
 
-        Jobs in the history, and checkpoints of unfinished backfills, keep the old name. So do views of the table: if
-        there are any, give `force` as for `drop_table`. `request_id`: as for `Table.add`.
+        Jobs in the history, and checkpoints of unfinished backfills, keep the old name. Views of the table also refer
+        to the old name: if there are any, give `force`, as for `drop_table`. `request_id`: as for `Table.add`.
 
         Raises TableNotFound, TableExists, InvalidArgument, and FailedPrecondition whose `reason` is IS_A_VIEW,
         TABLE_IN_USE or RENAME_NOT_SUPPORTED (in an object store).
@@ -399,8 +399,9 @@ class Database(DatabaseJobs, Shown):
         files. It changes nothing. Files that other programs or a compaction wrote have no digest: this only checks that
         they exist and are readable, and counts them as not verifiable.
 
-        `progress`: called with the findings so far. A later call with the `resume_token` of some findings continues
-        after them, and reports only on what it reads itself. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
+        `progress`: called with the findings so far. A later call with the `resume_token` of a Verification continues
+        after that point, and reports only on what it reads itself. Raises NotFound (DATABASE_NOT_FOUND),
+        InvalidArgument.
         """
         return verify(self._services, self.uri, resume_token, progress)
 
@@ -490,12 +491,12 @@ class Database(DatabaseJobs, Shown):
         """Register a function that runs on servers in any language, called over Arrow Flight. See `leman.functions`.
 
         Use it as `("name@version", ["column"])` in `Table.add_columns`, with the version of the returned function.
-        `addresses`: those of its servers, `grpc://host:port` or `grpc+tls://host:port`. At least one server has to
-        answer now, and all that answer have to serve the same function. You can later register other addresses and
+        `addresses`: the addresses of its servers, `grpc://host:port` or `grpc+tls://host:port`. At least one server has
+        to answer now, and all that answer have to serve the same function. You can later register other addresses and
         options under the same version. The options are those of `leman.udf`. `function`: the function's name on the
         servers; default: `name`. `version`: the version that the servers must have; default: any. `input_columns`: the
-        columns that it reads, in the order of its parameters; default: those with the parameters' names. If TLS fails
-        with some servers while others answer, a UserWarning names them.
+        columns that it reads, in the order of its parameters; default: the columns with the parameters' names. If TLS
+        fails with some servers while others answer, a UserWarning names them.
 
         Raises Unavailable (FUNCTION_UNAVAILABLE), NotFound (FUNCTION_NOT_FOUND), FailedPrecondition whose `reason` is
         FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED or

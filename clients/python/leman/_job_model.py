@@ -176,7 +176,7 @@ class Stall:
     """Something for which a running job waits without progress. Its `str` is a sentence.
 
     `worker`: the worker process that computes `rows`, physical offsets with an exclusive end, of the fragment
-    `fragment_id` (None: of no fragment). `silent`: the worker sends no heartbeat, so another one got its work.
+    `fragment_id` (None: of no fragment). `silent`: the worker sends no heartbeat, so another worker got its work.
     """
 
     worker: str
@@ -204,12 +204,12 @@ class Job(Shown):
     empty; its progress is the sum over these columns. A job that refreshes a view has neither `column` nor `columns`;
     `refresh_result` has what it did so far. `queue_position`: its place among waiting jobs (1 is next), or 0 if it does
     not wait, or waits in another executor's queue. `expected_start_time`: an estimate, if the services have one.
-    `failed_in`: ids of the jobs in which the rows of `progress.rows_failed_before` failed, if the history has them,
-    including jobs whose stored failures this job reused. `stale_indices`: indexes on the written columns that did not
-    cover all rows when it ended, see `Table.optimize_indices`. `labels`, `priority`: given by its caller. `initiator`:
-    the caller's name, or "". `start_time`: when it first began to run. `end_time`: when it ended. Both are None before
-    that. `env_names`: the names of the environment variables that it was given; their values are secret. `trace_id`:
-    the id of its trace in hex, or "" if services are not traced.
+    `failed_in`: ids of the jobs in which the rows of `progress.rows_failed_before` failed, if the history has these
+    jobs. They include jobs whose stored failures this job reused. `stale_indices`: indexes on the written columns that
+    did not cover all rows when it ended, see `Table.optimize_indices`. `labels`, `priority`: given by its caller.
+    `initiator`: the caller's name, or "". `start_time`: when it first began to run. `end_time`: when it ended. Each is
+    None before that. `env_names`: the names of the environment variables that it was given; their values are secret.
+    `trace_id`: the id of its trace in hex, or "" if services are not traced.
     """
 
     job_id: str

@@ -293,8 +293,8 @@ class Relation(Shown):
         `include_checkpointed`: also return values of computed columns that jobs have stored but not committed yet, if
         the column's current function computed them from the current inputs. Other rows have the value of the latest
         version. `where` is evaluated on the returned values. This works while a job runs, and after it failed or was
-        cancelled. It does not work with `version`, nor for a view. If its stream is interrupted, such a reader raises
-        an error instead of resuming.
+        cancelled. It does not work with `version`, nor for a view. If the stream of a reader with checkpointed values
+        is interrupted, the reader raises an error instead of resuming.
 
         Raises TableNotFound, VersionNotFound, ColumnNotFound, InvalidArgument, and FailedPrecondition (IS_A_VIEW) for a
         view with `include_checkpointed`. The reader raises later errors.
@@ -366,7 +366,7 @@ class Relation(Shown):
 
     @boundary
     def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
-        """Add new rows to the table's indexes on `columns` (None: all), and return what the indexes cover.
+        """Add the rows that the table's indexes on `columns` (None: all) lack, and return what the indexes cover.
 
         A backfill removes the fragments that it writes from the indexes on its column, and added rows are in no index
         yet. A search still finds such rows by scanning, but a fast search misses them. The call takes as long as Lance
@@ -382,7 +382,7 @@ class Relation(Shown):
     def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
         """Return the table's checkpoints, fragment records and staged column files by path, each with its purpose.
 
-        It returns at most `limit` of them, which may be up to 10,000. It changes nothing. Raises TableNotFound.
+        It returns at most `limit` files (`limit` may be up to 10,000). It changes nothing. Raises TableNotFound.
         """
         request = _maintenance.make_request(self.ref(), None, limit, dry_run=True, include_kept=True)
         with reading_service(self._services, "commit_coordinator") as services:
@@ -395,9 +395,9 @@ class Relation(Shown):
         """Delete checkpoints, fragment records and staged column files that are no longer needed.
 
         `older_than`: keep younger garbage; a timedelta or a text such as `12h`, 7 days by default. Column files stay
-        for at least a day. With 0 you assert that nothing writes to the table now: then younger ones are deleted too,
-        if no job of the table is open. `dry_run`: only report what would be deleted. `limit`: how many files the result
-        lists.
+        for at least a day. With 0 you assert that nothing writes to the table now: then younger column files are
+        deleted too, if no job of the table is open. `dry_run`: only report what would be deleted. `limit`: how many
+        files the result lists.
 
         Files are always kept if a version, tag or branch refers to them, if an unfinished fragment can reuse them, or
         if a job that has not ended may need them. Raises TableNotFound, InvalidArgument.

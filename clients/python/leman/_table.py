@@ -166,11 +166,11 @@ class Table(Relation):
     def add(self, data: Any, *, max_rows_per_file: int | None = None, request_id: str | None = None) -> None:
         """Append rows, all or none. `data`: as in `Database.create_table`.
 
-        Columns that are left out become NULL. The next backfill computes those of them that are computed columns.
+        Columns that are left out become NULL. The next backfill computes the computed columns among them.
 
         `request_id`: an id that you choose. However often you or another process send the change with this id, it is
-        made once. Without it, the client chooses an id that holds for this call and its retries. All methods that
-        change something take a `request_id`. The same id with another change, or with other rows, is refused. The
+        made once. If you give none, the client chooses an id for this call and its retries. All methods that change
+        something take a `request_id`. A call with the same id but another change, or other rows, is refused. The
         services remember the id of an append as long as its commit is among the last 1,000 kept versions of the table;
         for other changes see docs/reference.md.
 
@@ -287,8 +287,8 @@ class Table(Relation):
         column gets its earlier function back before that, its old values are current again.
 
         `keep_values`: the existing values stay current. The new function must have the same inputs; it computes only
-        rows that failed or were never computed. Rows that a failed job stored count as computed, although the table
-        does not have them yet. `plan_backfill` reports the rows with values of an earlier function. Without
+        rows that failed or were never computed. Rows that a failed job computed and stored count as computed, although
+        they are not in the table yet. `plan_backfill` reports the rows with values of an earlier function. Without
         `keep_values`, values that an earlier call kept become stale too.
 
         `columns`: as for `add_columns`. A function without `[columns]` reads the same columns as the earlier function
@@ -325,8 +325,8 @@ class Table(Relation):
         """Drop plain or computed columns, all or nothing, and return the table version without them.
 
         `force`: drop the columns even if computed columns or views of this database read them, or if jobs compute them.
-        Those computed columns and views keep their values and can no longer be computed; those jobs fail. `request_id`:
-        as for `add`.
+        These computed columns and views then keep their values but can no longer be computed, and these jobs fail.
+        `request_id`: as for `add`.
 
         Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or LAST_COLUMN.
         """
@@ -420,15 +420,15 @@ class Table(Relation):
         `udf`: for one column: compute with this function (or a registered one, `name` or `name@version`) instead of the
         column's own. `progress`: None shows it on standard error (live on a terminal, else as lines), False does not, a
         function is called with each Progress. `labels`: to find the job by, see `Database.jobs`. `priority`: -100 to
-        100; of waiting jobs, those with a higher one run first. Other parameters: see `BackfillParameters`.
+        100; waiting jobs with a higher priority run first. Other parameters: see `BackfillParameters`.
 
         `env`: environment variables of the function, such as `{"API_KEY": os.environ["API_KEY"]}`, in addition to those
         that the services pass on. An embedded system passes on its whole environment, as it was at its start; other
         services pass on the variables that processes need and those that their operator allows. Values are secrets: the
         services keep them until the job ends and never show them. `Job.env_names` has the names. The variables are
-        not part of the function's version: changing a value makes nothing stale. Functions of inputs that are computed
-        first receive them too. SQL and remote functions cannot receive variables: their columns are computed without
-        them. A warning says so if no column uses the variables.
+        not part of the function's version: changing a value makes nothing stale. If inputs are computed first, their
+        functions receive the variables too. SQL and remote functions cannot receive variables: their columns are
+        computed without them. If no column uses the variables, a warning says so.
 
         `request_id`: an id that you choose, under which the job is created once. A repeated call with this id, even
         from another process, waits for the same job.
@@ -535,14 +535,14 @@ class Table(Relation):
         This creates no column, job, checkpoint or version, and does not register a new function.
 
         `function`: as for `add_columns`: a function, `(function, [columns])`, a registered one (`name@version`) or a
-        SQL expression; or the name of a computed column, to try its function, or `udf` instead of it. `n`: try the
-        first `n` rows, at most 100, for which the SQL expression `where` is true. `read_version`: take the rows from
-        this version, a number or a tag. `timeout`: in seconds, 30 by default and at most 600. `concurrency`: the worker
-        processes of the backfill that the preview projects. `env`: as for `backfill`.
+        SQL expression; or the name of a computed column, to try that column's function or, if given, `udf`. `n`: try
+        the first `n` rows, at most 100, for which the SQL expression `where` is true. `read_version`: take the rows
+        from this version, a number or a tag. `timeout`: in seconds, 30 by default and at most 600. `concurrency`: the
+        worker processes of the backfill that the preview projects. `env`: as for `backfill`.
 
-        The Preview reports what the function raised for a row, and the rows on which it hangs or ends its process.
-        Raises InputColumnMissing, TypeMismatch, UdfDefinitionError, ColumnNotDefined, TableNotFound, InvalidArgument,
-        and FailedPrecondition whose `reason` is UDF_NOT_LOADABLE.
+        The Preview reports what the function raised for a row, and on which rows it hangs or ends its process. Raises
+        InputColumnMissing, TypeMismatch, UdfDefinitionError, ColumnNotDefined, TableNotFound, InvalidArgument, and
+        FailedPrecondition whose `reason` is UDF_NOT_LOADABLE.
         """
         options = PreviewOptions(
             n=n, where=where, read_version=read_version, timeout=timeout, concurrency=concurrency, env=env
@@ -568,8 +568,8 @@ class Table(Relation):
         """Return the addresses (fragment id << 32 | physical offset) of the rows that are marked as failed now.
 
         The addresses are those in the latest version, even after a compaction. A retry computes these rows again.
-        `job_id`: only rows on which this job failed. The rows of a job are found by row id. Without stable row ids,
-        they are found by the addresses that they had during the job, which are valid only until a compaction.
+        `job_id`: only rows on which this job failed. The rows of a job are found by row id. In a table without stable
+        row ids, they are found by their addresses during the job, which are valid only until a compaction.
         `column_name`: may be left out if the job filled one column. Raises JobNotFound, ColumnNotDefined, and
         InvalidArgument if neither is given.
         """

@@ -25,7 +25,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class StaleInput:
-    """A computed column that another one reads, and how many of its rows are stale or were never computed."""
+    """A computed column that another column reads, and how many rows of the column read are stale or not computed."""
 
     column: str
     rows: int
@@ -123,7 +123,7 @@ class RowErrorGroups(list[RowErrorGroup], Shown):
     """Failed rows of a job, grouped by error, the largest group first.
 
     `total`: the number of all groups, including those beyond the limit. `rows`: the number of all failed rows.
-    `rows_ungrouped`: those of them that are in no group, because there are more than 10,000 kinds of errors.
+    `rows_ungrouped`: the number of failed rows in no group, because there are more than 10,000 kinds of errors.
     """
 
     def __init__(
@@ -397,7 +397,8 @@ class RefreshPlan(Shown):
     `deletions`, `rewritten`. `fragments_unset`: the number of fragments whose rows have no values yet. `stale`:
     function columns to recompute for every row. `stale_inputs`: computed columns of the source, or function columns of
     a source view, that the view depends on and that are not current. `on_stale_input` says how a refresh treats them.
-    `calls`: by function column, how many rows its function is called for at most: no row was read for the plan.
+    `calls`: for each function column, the maximum number of rows for which its function is called. It is no exact
+    number, because the plan reads no rows.
     """
 
     view: str

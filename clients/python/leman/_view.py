@@ -205,9 +205,9 @@ class View(Relation):
     def alter_columns(self, columns: Mapping[str, ViewFunctionColumn], *, request_id: str | None = None) -> int:
         """Replace the functions of function columns, all or nothing, and return the view's new version.
 
-        The next refresh computes only these columns, for every row, as all values of a view's column come from one
-        function. Until then they keep their values, and `describe().stale_columns` lists them. `columns`: maps a name
-        to a function, or to `(function, [columns of the source])`. `request_id`: as for `Table.add`.
+        The next refresh computes only these columns, for every row, because all values of a view's column come from one
+        function. Until then the columns keep their values, and `describe().stale_columns` lists them. `columns`: maps a
+        name to a function, or to `(function, [columns of the source])`. `request_id`: as for `Table.add`.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
