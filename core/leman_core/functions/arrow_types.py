@@ -1,8 +1,8 @@
 """Arrow types of columns: which ones a Lance table can have, blobs, and their names in SQL. Pure.
 
-A test asks Lance and generates docs/types.md. Blobs are bytes that Lance stores apart from the rest of a row; to a
-function they are plain bytes, as input and as output, see `values_field`. Names in SQL are those of `arrow_cast`:
-`Timestamp(Microsecond, None)`.
+A test compares this module with Lance and generates docs/types.md. Blobs are bytes that Lance stores apart from the
+other values of a row. A function gets and returns them as plain bytes (see `values_field`). Types have the names of
+`arrow_cast` in SQL, such as `Timestamp(Microsecond, None)`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from leman_core.model.service_errors import FailedPrecondition
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 
 
-#: From this file format on structs can be NULL.
+#: The first file format in which structs can be NULL.
 _NULL_STRUCTS = (2, 1)
 #: The first file format with maps.
 _MAPS = (2, 2)
 _OFFSET = re.compile(r"[+-][0-9]{2}(:?[0-9]{2})?")
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-#: Lance's metadata of a column in its table, at any depth: unenforced primary and clustering keys.
+#: Metadata with which Lance marks a column as a primary or clustering key (unenforced) of its table, at any depth.
 _KEYS = b"lance-schema:"
 #: Types whose values Lance stores in a form other than Arrow's.
 _OWN_FORM = frozenset({"arrow.json", "lance.json"})
@@ -52,9 +52,9 @@ _INSTEAD = {
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return a column type after storage by Lance: views become plain, dictionaries unordered.
+    """Return the type that a column has after storage by Lance: no view types, and only unordered dictionaries.
 
-    Its fields are not keys of a table.
+    Marks of the table's keys are removed from its fields.
     """
     if pt.is_dictionary(kind):
         return pa.dictionary(kind.index_type, kind.value_type)
@@ -66,18 +66,18 @@ def _stored(field: pa.Field) -> pa.Field:
 
 
 def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
-    """Return the metadata for a copy of a column, which is not a key of its new table.
+    """Return a column's metadata for a copy of it, without the marks of keys.
 
-    Lance refuses keys that may be NULL, as computed columns and those of views may be.
+    Lance refuses keys that may be NULL, and computed columns and columns of views may be NULL.
     """
     kept = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_KEYS)}
     return kept or None
 
 
 def check_storable(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
-    """Refuse a type that a table of this file format cannot hold.
+    """Refuse a column's type that a table of this file format cannot store.
 
-    It comes from a function, from SQL, or from another table's column.
+    The type comes from a function, from SQL, or from another table's column.
 
     Raises:
         FailedPrecondition: TYPE_NOT_STORABLE.
@@ -123,7 +123,7 @@ def is_packed(column: pa.Field) -> bool:
 
 
 def check_readable_path(path: str, column: pa.Field | None) -> None:
-    """Refuse a field of a struct, by its dotted path, that Lance cannot read; `column`: the column it is in.
+    """Refuse the dotted path of a struct field that Lance cannot read. `column` is the column that contains it.
 
     Raises:
         FailedPrecondition: TYPE_NOT_STORABLE.
@@ -139,7 +139,7 @@ def check_readable_path(path: str, column: pa.Field | None) -> None:
 
 
 def check_readable(column: str, kind: pa.DataType) -> None:
-    """Refuse a column that Lance wrote and cannot read.
+    """Refuse a column that Lance has written but cannot read.
 
     Raises:
         FailedPrecondition: TYPE_NOT_STORABLE.
@@ -156,7 +156,7 @@ def check_readable(column: str, kind: pa.DataType) -> None:
 
 
 def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
-    """Return the part of a nested type that Lance stores, but changes or cannot read, or None."""
+    """Return the part of a nested type whose values Lance changes or cannot read once stored, or None."""
     for part in (kind, *_parts(kind)):
         for child in _children(part):
             if isinstance(child, pa.BaseExtensionType) and child.extension_name in _OWN_FORM:
@@ -174,7 +174,7 @@ def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataType, str] | None:
-    """Return the part of a type that Lance does not store, and advice; None if it stores all."""
+    """Return the part of a type that Lance does not store, with advice; None if Lance stores the whole type."""
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "lance.blob.v2":
             return (
@@ -228,7 +228,7 @@ def _varies(kind: pa.DataType) -> bool:
 def _of_structs(kind: pa.DataType) -> bool:
     """Return whether a type is a fixed-size list of structs, or of such lists.
 
-    Lance writes it, and then reads no column that shares a file with it.
+    Lance writes such a column, but then it cannot read any column in the same file.
     """
     if not pt.is_fixed_size_list(kind):
         return False
@@ -259,15 +259,15 @@ BLOB_KEY = b"lance-encoding:blob"
 _EXTENSION_KEY = b"ARROW:extension:name"
 _EXTENSION = "lance.blob.v2"
 _MARKED = {BLOB_KEY: b"true"}
-#: Lance's type of a blob from file format 2.2 on. Without Lance in the process it is a named struct.
+#: The storage type of Lance's blobs from file format 2.2 on. Processes that have not imported Lance see this struct.
 _V2 = pa.struct([("data", pa.large_binary()), ("uri", pa.string()), ("position", pa.uint64()), ("size", pa.uint64())])
 V2_FORMAT = (2, 2)
-#: The format of views with blobs, which are plain there, of whichever kind in the source.
+#: The file format of views with blobs. A view stores both kinds of blobs as the plain kind.
 VIEW_FORMAT = (2, 1)
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Return whether a column's values are blobs, of either kind of Lance."""
+    """Return whether a column's values are blobs, of one of Lance's two kinds."""
     metadata = field.metadata or {}
     name = metadata.get(_EXTENSION_KEY, b"").decode() or getattr(field.type, "extension_name", "")
     return name == _EXTENSION or metadata.get(BLOB_KEY) == b"true"
@@ -280,14 +280,14 @@ def holds_blob(kind: pa.DataType) -> bool:
 
 
 def values_field(field: pa.Field) -> pa.Field:
-    """Return name and type of a column as functions see it, with a mark for blobs and no other metadata."""
+    """Return a column as functions see it: its name and type, with metadata only if it has blobs."""
     if is_blob(field):
         return pa.field(field.name, pa.large_binary(), metadata=_MARKED)
     return field.remove_metadata()
 
 
 def given_type(column: pa.Field, kind: pa.DataType) -> pa.DataType:
-    """Return the type that functions get for a column: `kind`, or one with bytes for its blobs."""
+    """Return the type in which functions get a column of type `kind`, with bytes in place of blobs."""
     return values_field(column).type if is_blob(column) else _with_bytes(kind)
 
 

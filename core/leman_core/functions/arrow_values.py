@@ -1,8 +1,8 @@
 """Arrow values: concatenation, comparison and digests. Pure.
 
-Lance keeps no checksums, and most flipped bits read back as wrong values, so batches have a digest of their own. It is
-logical: slicing, bytes under NULLs and a validity bitmap without NULLs do not matter, as a round trip through a file
-changes them.
+Lance keeps no checksums, and returns a wrong value for most flipped bits. So Leman computes a digest of each batch. The
+digest depends only on values: slices, bytes under NULLs and validity bitmaps without NULLs do not change it, because
+they do not survive a round trip through a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from leman._format.value_casts import holds_type
 def concatenate(arrays: Sequence[pa.Array]) -> pa.Array:
     """Concatenate at least one array; all are of the same type.
 
-    pyarrow does not join dictionaries that hold NULL, as Lance's file format 2.0 returns them.
+    pyarrow cannot join arrays whose dictionaries contain NULL, and Lance returns such arrays from file format 2.0. This
+    function can.
     """
     if len(arrays) == 1:
         return arrays[0]
@@ -39,7 +40,7 @@ def single_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _tidy(array: pa.Array) -> pa.Array:
-    """Return the same values, with NULL in no dictionary."""
+    """Return the same values, without NULL in any dictionary."""
     if pt.is_dictionary(array.type):
         return _without_null(array)
     if not holds_type(array.type, pt.is_dictionary):
@@ -170,7 +171,7 @@ def batch_digest(batch: pa.RecordBatch) -> str:
 
 
 def leaf_parts(array: pa.Array) -> tuple[bytes | memoryview, ...]:
-    """Return the lengths of values, if these differ, and their bytes.
+    """Return the bytes of the values, preceded by their lengths if values of this type differ in length.
 
     Args:
         array: Values without NULLs, neither nested nor in a dictionary.
@@ -191,7 +192,7 @@ def leaf_parts(array: pa.Array) -> tuple[bytes | memoryview, ...]:
 
 
 def nested_parts(array: pa.Array) -> tuple[bytes, tuple[pa.Array, ...]]:
-    """Return the lengths of lists, if these differ, and the arrays of nested values.
+    """Return the lengths of the lists, if lists of this type differ in length, and the arrays of nested values.
 
     Args:
         array: Nested values without NULLs.

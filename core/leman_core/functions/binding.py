@@ -19,9 +19,10 @@ _SINCE_DIGITS = 16
 
 
 def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
-    """Return the field with a request in its metadata (none: without), which is not a part of the binding.
+    """Return the field with a request's id and body in its metadata, or without these if the id is empty.
 
-    So the same id with another body is detected, also after a restart.
+    They are not part of the binding. `check_request` uses them to detect, even after a restart, that the same id comes
+    with another body.
     """
     stored = {key: value for key, value in (field.metadata or {}).items() if key != REQUEST}
     if request_id:
@@ -42,7 +43,9 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
 
 
 def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
-    """Return the field with the ids of inputs that were added with it, and names in them; None if it has these.
+    """Return the field with the Lance ids of its inputs, and the names of struct fields in these.
+
+    Inputs that are added together with the column have no ids before that commit. None: the field has all ids already.
 
     Raises:
         DataLoss: BINDING_DAMAGED.
@@ -62,11 +65,11 @@ def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
 def names_of(
     inputs: Iterable[TableField], before: ColumnBinding | None = None, *, keep: bool = False
 ) -> InputNames | None:
-    """Return the current names of struct fields in some inputs, for a binding to a function.
+    """Return the current names of struct fields in a column's inputs, for its new binding to a function.
 
     Args:
-        before: The column's binding up to now. If it has other names, its values are no longer current.
-        keep: Whether they stay current all the same.
+        before: The column's old binding. If it has other names, the values that were computed with it are stale.
+        keep: Whether those values stay current nevertheless.
     """
     found = names_in(inputs)
     if found is None or before is None or before.input_names is None:
@@ -78,13 +81,13 @@ def names_of(
 
 
 def names_in(inputs: Iterable[TableField]) -> InputNames | None:
-    """Return the names of struct fields in some inputs; None if none has an id yet."""
+    """Return the names of struct fields in some inputs; None if there is no struct field that has an id."""
     found = {i: name for column in inputs for i, name in column.inner_names() if i != NOT_YET}
     return InputNames(tuple(found.items())) if found else None
 
 
 def was_made_by(field: pa.Field, request_id: str) -> bool:
-    """Return whether a request made the field; see `mark`."""
+    """Return whether the field was made by the request with this id; see `mark`."""
     known, _, _ = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
     return bool(known == md5(request_id))
 

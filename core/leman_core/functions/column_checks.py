@@ -18,13 +18,13 @@ from leman_core.model.row_states import MOST_KEPT
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument, excerpt
 from leman_core.model.table import TableField, TableSnapshot
 
-#: Lance reserves names that begin with `_row`, Leman those with `__leman`.
+#: Reserved beginnings of names: `_row` is Lance's, `__leman` is Leman's.
 RESERVED_PREFIXES = ("_row", "__leman")
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
-#: Columns that an error lists.
+#: The most columns that an error lists.
 _MOST_LISTED = 40
-#: Characters of a name that are compared with those of columns.
+#: The most characters of an unknown name that are compared with the names of columns.
 _MOST_COMPARED = 200
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
@@ -36,9 +36,9 @@ class NewColumn:
     name: str
     udf_name: str
     udf_version: str
-    #: If given, they replace the function's own.
+    #: Input columns that replace those in the function's definition, if given.
     input_columns: tuple[str, ...] = ()
-    #: If given, it replaces the function, with an `error_policy`, if any.
+    #: A SQL expression in place of the function, if given; `error_policy` is then its policy.
     sql_expression: str = ""
     #: See `kept_functions`.
     keep_values: bool = False
@@ -98,8 +98,8 @@ def binding_to(
     """Return the binding of a column to a function that reads these columns.
 
     Args:
-        before: The column's binding up to now.
-        keep: Whether its values stay current.
+        before: The column's old binding.
+        keep: Whether the values that were computed with the old binding stay current.
     """
     return ColumnBinding(
         column_id=column_id,
@@ -115,10 +115,11 @@ def binding_to(
 def kept_functions(
     column: str, bound: ColumnBinding, udf: UdfDefinition, inputs: Sequence[TableField], table: TableSnapshot
 ) -> tuple[FunctionVersion, ...]:
-    """Return the functions whose values stay current when a column gets another one, the most recent first.
+    """Return the earlier functions whose values stay current when a column gets another function, most recent first.
 
     Raises:
-        FailedPrecondition: KEPT_INPUTS_DIFFER – it would be unknown when such a value is stale; TOO_MANY_KEPT.
+        FailedPrecondition: KEPT_INPUTS_DIFFER if the functions have different inputs, as it would be unknown when a
+            kept value is stale; TOO_MANY_KEPT.
     """
     new = FunctionVersion(udf.name, udf.version)
     before = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
@@ -147,7 +148,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-#: Characters of a new column's name, which is shown and stored often.
+#: The most characters of a new column's name. Names are shown and stored often.
 _LONGEST_NAME = 1_024
 
 
@@ -176,7 +177,7 @@ def check_column_name(name: str, field: str = "columns.name") -> None:
 
 
 def _unreadable(name: str) -> bool:
-    """Return whether Lance would read another column under this name, or all."""
+    """Return whether Lance would read another column, or all columns, if asked for this name."""
     return "`" in name or name == "*"
 
 
@@ -223,7 +224,7 @@ def column_not_found(name: str, known: Sequence[str], advice: str = "", *, uri: 
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return the first of some names, for an error."""
+    """Return a text for an error with the first of some names."""
     return ", ".join(map(excerpt, names[:_MOST_LISTED])) + (", …" if len(names) > _MOST_LISTED else "")
 
 
@@ -239,7 +240,7 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
 
 
 def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
-    """Return a sentence with the most similar names, or else with all."""
+    """Return a sentence with the existing names that are most similar or, if none is, with all existing names."""
     by_lower = {name.lower(): name for name in existing}
     asked = [name[:_MOST_COMPARED].lower() for name in itertools.islice(wanted, _MOST_LISTED)]
     close = {by_lower[match]: None for name in asked for match in difflib.get_close_matches(name, by_lower, 2)}
@@ -251,11 +252,12 @@ def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
 
 
 def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition, names: Mapping[int, str] = NO_NAMES) -> None:
-    """Check that each declared type is that of its column.
+    """Check that each input type that the function declares is the type of the column.
 
     Args:
         inputs: The columns.
-        names: The function's names for fields of structs, by id; else the table's.
+        names: The names under which the function sees struct fields, by Lance field id. Other fields have the table's
+            names.
 
     Raises:
         FailedPrecondition: TYPE_MISMATCH.

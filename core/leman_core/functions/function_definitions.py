@@ -43,7 +43,7 @@ def decode_definition(data: bytes, where: str) -> Registered:
     """Decode a function's definition.
 
     Raises:
-        DataLoss: UDF_DAMAGED – the bytes are not those that were written; names the file `where`.
+        DataLoss: UDF_DAMAGED – the bytes are not those that were written. The error contains the file's name, `where`.
         UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
     """
     try:
@@ -65,7 +65,8 @@ def damaged_definition(where: str, what: str) -> DataLoss:
     )
 
 
-#: `major.minor` of this process. PySpark requires the same of driver and workers, and pickled code of its writer.
+#: `major.minor` of this process. PySpark requires the same in driver and workers, and pickled code requires the same in
+#: the processes that pickle and unpickle it.
 PYTHON = "{}.{}".format(*sys.version_info[:2])
 
 
@@ -92,18 +93,18 @@ def python_mismatch(name: str, version: str, bundled: str, workers: str) -> Fail
 
 
 MAX_NAME = 128
-#: Most servers of one remote function.
+#: The most servers of one remote function.
 MAX_ADDRESSES = 64
-#: Most bytes of a function's source.
+#: The most bytes of a function's source text.
 MAX_SOURCE = 64 << 10
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 #: A module and a name in it, possibly of a class member; not Python's own, such as `__loader__`.
 _ENTRYPOINT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:(?!__)[^\W\d]\w*(\.(?!__)[^\W\d]\w*)*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: Spark lets tasks share a GPU in equal parts.
+#: The largest share of a GPU below a whole one. Spark lets tasks share a GPU only in equal parts.
 _SHARED_GPU = 0.5
-#: With these a checkpoint key would be ambiguous.
+#: Texts that names must not contain, because they would make checkpoint keys ambiguous.
 _SEPARATORS = ("_ver-", "_col-")
 
 
@@ -197,7 +198,7 @@ def _check_sizes(udf: UdfDefinition) -> None:
 
 
 def _check_policy(udf: UdfDefinition) -> None:
-    """Refuse what the SDK refuses, for other clients: on a worker it would be too late."""
+    """Refuse an invalid error policy here for clients other than the SDK. A worker would find the error too late."""
     policy = udf.error_policy
     if policy.max_errors < 0 or not 0 <= policy.max_error_fraction <= 1:
         raise _bad(udf, "needs max_errors of 0 (no bound) or more, and a fraction from 0 to 1", "error_policy")
@@ -326,10 +327,10 @@ class FunctionPolicy:
             self.check_remote(udf.remote, udf.version)
 
     def lists(self, entrypoint: str) -> bool:
-        """Return whether a pattern names the entrypoint.
+        """Return whether a pattern covers the entrypoint.
 
-        `*` stands for any module, and for a public name in one: neither for `_x` nor for `x.y`, as attributes of a
-        module's contents reach everything (`module:__loader__.get_data`).
+        `*` stands for any module, or for any public name in a module. It covers neither `_x` nor `x.y`, because
+        attributes of a module's contents lead to everything (`module:__loader__.get_data`).
         """
         return any(_matcher(pattern).fullmatch(entrypoint) for pattern in self.entrypoints)
 
@@ -347,7 +348,7 @@ class FunctionPolicy:
                 raise _refused(name, f"what is served at '{address}'", "LEMAN_UDF__REMOTE_ADDRESSES")
 
     def check_env(self, names: Iterable[str]) -> None:
-        """Refuse environment variables that no pattern names.
+        """Refuse environment variables that no pattern covers.
 
         Raises:
             PermissionDenied: ENV_NOT_ALLOWED.
@@ -362,7 +363,7 @@ class FunctionPolicy:
                 )
 
     def lists_address(self, address: str) -> bool:
-        """Return whether a pattern names the address."""
+        """Return whether a pattern covers the address."""
         return matches_any(parse_address(address), map(parse_pattern, self.remote_addresses))
 
 

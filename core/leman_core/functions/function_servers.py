@@ -1,9 +1,9 @@
 """A client of function servers, for planner and workers: the protocol `leman.function.v1`, and its errors.
 
-docs/remote_functions.md describes the protocol, which runs over Arrow Flight. Callers ask a server for its functions
-before they send it batches, and find out so whether it can compute them. The status of a refused stream is no help,
-because not every Flight library can send every status. gRPC reports an absent server and a TLS error alike, so after
-a failed connection this module tries a TLS handshake itself to find the cause.
+docs/remote_functions.md describes the protocol, which runs over Arrow Flight. Before callers send batches to a server,
+they ask for its functions, to learn whether the server can compute the batches. They cannot learn it from the status of
+a refused stream, because not every Flight library can send every status. gRPC reports an absent server and a TLS error
+alike. So after a failed connection this module tries a TLS handshake itself to find the cause.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DESCRIBE = f"{PROTOCOL}.describe"
 #: Keys in the metadata of the schema with which a server begins its side of a stream.
 FUNCTION_KEY, VERSION_KEY = b"leman.function", b"leman.version"
 _VERSION = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-#: Most characters of an error class's name that are kept, and most base classes.
+#: The most characters of an error class's name, and the most base classes, that are kept.
 _LONGEST_NAME = 200
 _MOST_BASES = 64
 
@@ -61,7 +61,7 @@ class FunctionDescription:
 class BatchError:
     """A server's report of a batch for which its function failed."""
 
-    #: Name of the error's class, or of the language's equivalent, and of its base classes.
+    #: The names of the error's class (or of its equivalent in the server's language) and of its base classes.
     kind: str
     bases: tuple[str, ...]
     message: str
@@ -137,7 +137,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _name(told: str) -> str:
-    """Return a server's text cut to a safe length, with `?` for control characters, for storage and terminals."""
+    """Return a server's text for storage and terminals: cut to a safe length, with `?` for control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in told[:_LONGEST_NAME])
 
 
