@@ -16,7 +16,7 @@ with blocked_imports(*HEAVY):
 
 
 def run() -> int:
-    """Run the executor until it stops. The JVM starts while the rest is imported."""
+    """Run the executor until it stops. The JVM starts while the other modules are imported."""
     try:
         settings = config.load()
         guard(core_dumps=settings.log.core_dumps)  # before a JVM inherits them

@@ -207,7 +207,7 @@ _STATES = {
 
 
 def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewRequest:
-    """Convert the executor's part of a preview request. The planner reads the other part.
+    """Convert those fields of a preview request that the executor uses. The planner reads all other fields.
 
     Raises:
         InvalidArgument: BAD_NUMBER, BAD_REQUEST, BAD_ENV.

@@ -422,7 +422,10 @@ class FailedRowPages:
         return self._mending(lambda: self._page(wanted, after, size))
 
     def _mending(self, read: Callable[[], _Read]) -> _Read:
-        """Run `read`. If a part of the store is damaged, set that part aside and read the others."""
+        """Run `read`.
+
+        If a part of the store is damaged, set that part aside and run `read` again on the remaining parts.
+        """
         try:
             return read()
         except LemanError:

@@ -41,7 +41,7 @@ _numbers = itertools.count(1)
 
 @dataclass(slots=True, eq=False)
 class SharedColumn:
-    """A column that shares scans with others."""
+    """A column that shares scans with other columns."""
 
     plan: Plan
     context: WorkContext

@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 _MOST_TOGETHER = 32
 _PLANS_AT_ONCE = 8
 _SHOWN = 5
-#: Errors of one column after which the job continues with the other columns.
+#: Errors of one column after which the job continues with its other columns.
 _OF_A_COLUMN = frozenset(
     {
         "COLUMN_NOT_DEFINED",

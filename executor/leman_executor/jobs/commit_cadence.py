@@ -30,7 +30,7 @@ class CommitCadence:
         granularity: Number of fragments of each commit, if the request sets it; 0 leaves the choice to this class.
         planned: Number of fragments in the plan. Once a tenth of them is finished, they are committed without waiting
             for more.
-        interval_seconds: How long a finished file waits for others to be committed with it.
+        interval_seconds: How long a finished file waits for other files to be committed with it.
         longest_seconds: Upper limit of the wait between commits, which grows with the size of the manifest.
         input_fields: Number of input fields. Each may be stored in a file of its own.
     """

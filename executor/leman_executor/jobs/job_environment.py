@@ -1,4 +1,4 @@
-"""Define what a job needs from the other parts of the system, as small protocols, and bundle it as one environment.
+"""Define the interfaces through which a job uses other parts of the system, and bundle them as one environment.
 
 `leman_executor.app` supplies the implementations.
 """

@@ -73,7 +73,7 @@ def failed_row_facts(row: RowError) -> dict[str, str]:
 
 
 def to_job_error(error: LemanError) -> JobError:
-    """Return an error as a job stores it."""
+    """Return an error in the form in which a job stores it."""
     return JobError(kind=type(error).__name__, reason=error.reason, message=error.message, facts=error.facts)
 
 

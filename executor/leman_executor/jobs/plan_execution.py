@@ -444,7 +444,9 @@ class PlanExecution:
         return [self._context.scope(values) for values in self._work_queue.scopes_out]
 
     def stop(self) -> None:
-        """Let `work` end soon: workers store computed rows and return the others, and finished files are committed."""
+        """Let `work` end soon: workers store computed rows and return all other rows, and finished files are
+        committed.
+        """
         self._units.stop()
         self._services.stop_units(self._status.job.key)
 

@@ -365,8 +365,8 @@ class PlanUnits:
             self.fail(error)
 
     def _without_server(self, outcome: UnitOutcome) -> UnitOutcome:
-        """If no server answered this unit but servers answered others, return an outcome that puts the rows back into
-        the queue. Otherwise return the outcome unchanged.
+        """If no server answered this unit but servers answered other units, return an outcome that puts the rows back
+        into the queue. Otherwise return the outcome unchanged.
         """
         unit, failure = self._watch.unit_of(outcome.unit_id), outcome.failure
         if unit is None or failure is None or not failure.elsewhere:

@@ -1,5 +1,5 @@
-"""Take the two steps that change rows of a view. `FirstFill` fills placeholders with values. `apply_delta` makes all
-later changes.
+"""Take the two steps that change rows of a view. `FirstFill` fills placeholders, which are rows without values yet.
+`apply_delta` makes all later changes.
 
 Both compute values in a scratch table and write files in the view's folder; the coordinator commits these. A first fill
 commits each fragment as soon as it is computed. A delta, however large, is one commit.

@@ -28,8 +28,8 @@ from leman_core.model.work import (
 
 FragmentRows = tuple[int, RowRange]
 
-#: A row is suspect once a worker died with this row and others in flight. This is the number of further deaths, with
-#: the row alone, that prove it to be the cause.
+#: A row is suspect once a worker died with this row and other rows in flight. This is the number of further deaths,
+#: with the row alone, that prove it to be the cause.
 _PROOF = 2
 #: The crash limit for deaths with the same rows in flight and an unknown cause, which may lie outside the function.
 _UNEXPLAINED = 3

@@ -61,7 +61,7 @@ class IdleTasks:
         return f"{_ASK}{self._secret.decode()} {self._path}"
 
     def give(self, worker_task: str, workers: int) -> None:
-        """Let the first `workers` tasks run the workers of a job, and end the others."""
+        """Let the first `workers` tasks run the workers of a job, and end all other tasks."""
         with self._lock:
             self._told, self._workers = worker_task.encode(), workers
             waiting, self._waiting = self._waiting, []

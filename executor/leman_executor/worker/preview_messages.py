@@ -152,7 +152,7 @@ def from_arrow_stream(stream: bytes) -> pa.RecordBatch:
 
 
 def fit_columns(batch: pa.RecordBatch, most: int = MOST_BYTES) -> tuple[pa.RecordBatch, tuple[str, ...]]:
-    """Return the leading columns that together take at most `most` bytes, and the names of the others."""
+    """Return the leading columns that together take at most `most` bytes, and the names of the remaining columns."""
     kept, left_out, taken = [], [], 0
     for at, name in enumerate(batch.schema.names):
         size = batch.column(at).nbytes
