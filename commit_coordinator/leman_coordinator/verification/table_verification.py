@@ -371,5 +371,5 @@ class TableCheck:
 
 
 def _flaw(error: LemanError) -> Flaw:
-    """Return the flaw that an error indicates. Data that a later release stored is unreadable, not damaged."""
+    """Return the flaw that an error indicates. Data that another release stored is unreadable, not damaged."""
     return Flaw.DAMAGED if isinstance(error, DataLoss) else Flaw.UNREADABLE

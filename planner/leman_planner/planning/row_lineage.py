@@ -285,7 +285,8 @@ class _Archive(_OldFiles):
         return records
 
 
-#: The maximum number of transactions that the walk reads. Below are those of opened versions and compared fragments.
+#: The maximum number of transactions that the walk reads. `_MOST_OPENED` limits the versions that it opens, and
+#: `_MOST_FRAGMENTS` the fragments that a plan compares.
 _MOST_VERSIONS = 500
 #: The maximum number of transactions if no fragment has a file of the column: most were appended, perhaps long ago.
 _MOST_IF_MISSING = 50

@@ -394,7 +394,7 @@ def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
 
 
 def _place(code: CodeType) -> tuple[Any, ...]:
-    """Return the position of code. It finds code of test modules, although pytest rewrites their assertions."""
+    """Return the position of code, by which code of test modules is found although pytest rewrites their assertions."""
     return (code.co_qualname, code.co_firstlineno)
 
 
@@ -528,7 +528,7 @@ def _is_made_by_call(item: ast.stmt) -> bool:
 
 
 def _without_text(item: ast.stmt) -> ast.stmt:
-    """Return a field in which a mark replaces a default that is text, which may be secret."""
+    """Return a field of a class. If its default is text, which may be secret, a mark replaces the default."""
     if isinstance(item, ast.AnnAssign) and isinstance(item.value, ast.Constant):
         return ast.AnnAssign(item.target, item.annotation, ast.Name(constant(item.value.value)), item.simple)
     return item

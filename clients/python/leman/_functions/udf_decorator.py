@@ -135,8 +135,8 @@ _NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.'
 class UDF(Shown):
     """A function that computes one column. Made by `leman.udf`. Immutable.
 
-    Call it like the function it was made from. If it was made from a class, call it with the constructor's arguments.
-    That returns a UDF that is bound to them and that can be called with values.
+    Call it like the function it was made from. If it was made from a class, call it with the constructor's arguments:
+    this returns a UDF with these arguments, which can be called with values.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class UDF(Shown):
 
     @property
     def source(self) -> str:
-        """Its source text. If a column's function changes, users see the difference of the sources.
+        """The function's source text. If a column's function changes, users see a diff of the sources.
 
         For a derived version, it includes the user's own helpers and the constants that the code reads.
         """
@@ -250,7 +250,7 @@ class UDF(Shown):
         return {**self.__dict__, "_instance": None}
 
     def __leman_identity__(self) -> object:
-        """The part of this function that the version of a function that calls it depends on."""
+        """The part of this UDF that counts for the version of another function that calls it."""
         return [self.name, self._explicit_version] if self._explicit_version else [self._target, self._bound_identity]
 
     def check_inputs(self, table: pa.Schema, columns: Sequence[str]) -> None:
@@ -387,7 +387,7 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     - `timeout`: seconds that one call may take (for a row if the function is scalar, else for a batch). If a call takes
       longer, its process is ended, and its row counts as raising `UdfTimeout`.
     - `num_cpus`, `num_gpus`, `memory` (bytes, or a text like '2g'): what each process that calls the function needs. A
-      Spark cluster provides it. On a single machine, fewer processes run at once, and GPUs are refused.
+    Spark cluster provides these resources. On a single machine, fewer processes run at once, and GPUs are refused.
     - `blob`: the function returns bytes that Lance keeps as blobs, read through `take_blobs`.
 
     Raises UdfDefinitionError (a ValueError and TypeError).

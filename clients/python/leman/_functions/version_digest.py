@@ -148,8 +148,8 @@ class _Unordered(dict[Any, Any]):
 class _Walker:
     """Digests a value and, recursively, every value inside it.
 
-    The digest of a value is computed once and reused. A value that contains itself is digested as its depth in the
-    walk. Both depend on the order of the walk, which is the same on every machine.
+    The digest of a value is computed once and reused. If a value contains itself, the inner occurrence is digested as
+    the value's depth in the walk. So digests depend on the order of the walk, which is the same on every machine.
     """
 
     def __init__(self, read: frozenset[str], within: _Walker | None = None) -> None:
@@ -655,7 +655,7 @@ class _Walker:
 
 
 def _generated(item: Any) -> bool:
-    """Return whether dataclass, namedtuple or the like generated this method. Its input counts instead.
+    """Return whether dataclass, namedtuple or the like generated this method. The generator's input counts instead.
 
     A generated method gets its name after it is compiled. A method typed into a shell is compiled under its own name.
     """
@@ -756,8 +756,8 @@ def _mentions(code: CodeType) -> set[str]:
 def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_text: bool) -> set[str]:
     """Return those of `words` that code uses to read an attribute, or to name a library function that may read one.
 
-    A user's module or function with such a name does not count, because its code is digested itself. Nor does a plain
-    value with such a name. An attribute counts if it has such a name and its object is unknown here.
+    A user's module or function with such a name does not count, because its code is digested itself. A plain value with
+    such a name does not count either. An attribute with such a name counts if its object is unknown here.
 
     Args:
         by_text: Whether texts may be names of attributes.
