@@ -1,4 +1,4 @@
-"""Registered databases, and the access to the object stores that they lie in."""
+"""Registered databases, and the access to the object stores that contain them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leman_core.model.service_errors import DataLoss, NotFound, UnknownFormat
 class StoreOptions:
     """The access to everything below a root. Empty fields use the defaults of Lance and pyarrow.
 
-    It holds plain credentials: it stays in memory, and is sent to workers, but is never stored or logged.
+    Its credentials are not encrypted. So it is kept in memory and sent to workers, but never stored or logged.
     """
 
     #: A canonical location, such as `s3://bucket/teams`.
@@ -47,13 +47,13 @@ class StoreOptions:
         return self.root.partition("://")[0]
 
     def covers(self, uri: str) -> bool:
-        """Return whether a uri is the root, or lies below it."""
+        """Return whether a URI is the root or is below the root."""
         return uri == self.root or uri.startswith(f"{self.root}/")
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """An executor's limits for the jobs of a database. None: as in its settings."""
+    """An executor's limits for the jobs of a database. None stands for the limit in the executor's settings."""
 
     max_running_jobs: int | None = None
     max_waiting_jobs: int | None = None
@@ -109,7 +109,7 @@ class Registrations:
         return found
 
     def name_of(self, root: str) -> str:
-        """Return the name of the database with that root; empty: it has none."""
+        """Return the name of the database with that root; empty if it is not registered."""
         return next((database.name for database in self.by_name.values() if database.root == root), "")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from leman_core.model.row_positions import RowRange
 
 DAY = 86400.0
-#: Younger garbage stays, unless another age is requested.
+#: The age from which garbage is removed, unless the request states another one.
 DEFAULT_AGE = 7 * DAY
 
 #: Temporary files of Lance, which stay if the writer dies.
@@ -61,7 +61,7 @@ class Fate(enum.Enum):
 class StoredFile:
     """A file of Leman's that no version of the table refers to.
 
-    `folder` and `name` are its path under the table; checkpoints may lie elsewhere, see `checkpoint_root`.
+    `folder` and `name` are its path below the table. Checkpoints may be elsewhere, see `checkpoint_root`.
     """
 
     folder: str
@@ -101,7 +101,7 @@ class OpenJob:
 
     job_id: str
     column: str | None
-    """The column that it fills; None: it refreshes the view that the table is."""
+    """The column that the job computes; None if the job refreshes the table, which is then a view."""
     created_at: float
     incarnation: str = ""
     """The incarnation of its table; empty: unknown."""
@@ -113,6 +113,6 @@ class Collection:
 
     version: int
     decisions: tuple[RetentionDecision, ...]
-    #: What it deleted, or would delete (dry run).
+    #: The files that the collection deleted or, in a dry run, would delete.
     removed: tuple[StoredFile, ...]
     dry_run: bool

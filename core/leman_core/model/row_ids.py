@@ -1,7 +1,7 @@
 """Sets of row ids as sorted arrays, and the rows and order of a view. Pure: numpy in, numpy out.
 
-The set functions replace `np.unique`, `np.union1d`, `np.intersect1d`, `np.setdiff1d` and `np.isin`: numpy 2.3 and later
-hash instead of sorting, which takes half a second for 500,000 distinct integers, and a hundredth of that here.
+The set functions replace `np.unique`, `np.union1d`, `np.intersect1d`, `np.setdiff1d` and `np.isin`. These use hashing
+since numpy 2.3, which takes half a second for 500,000 distinct integers. Sorting here takes a hundredth of that.
 
 The order of a shuffled view is public (tests/conformance/vectors/shuffle_order.json): rows are sorted by `mix(mix(seed)
 xor id)`, where seed and id are 64-bit two's complement numbers and `mix` is the finaliser of splitmix64. No two ids of
@@ -34,29 +34,29 @@ def distinct(values: Ints) -> Ints:
 
 
 def union(one: Ints, other: Ints) -> Ints:
-    """Return the sorted union of both."""
+    """Return the sorted values that are in one of the arrays, or in both."""
     return distinct(np.concatenate([one, other]))
 
 
 def intersection(one: Ints, other: Ints) -> Ints:
-    """Return the sorted intersection of both."""
+    """Return the sorted values that are in both arrays."""
     return distinct(one[isin(one, other)])
 
 
 def difference(values: Ints, others: Ints) -> Ints:
-    """Return the sorted values that are not among the others."""
+    """Return the sorted `values` that are not among `others`."""
     return distinct(values[~isin(values, others)])
 
 
 def isin(values: AnyInts, others: AnyInts) -> Mask:
-    """Return a mask of the values that are among the others, in any order."""
+    """Return a mask of the `values` that are among `others`. Neither array has to be sorted."""
     if not len(values) or not len(others):
         return np.zeros(len(values), np.bool_)
     return isin_sorted(np.sort(others), values)
 
 
 def isin_sorted(ordered: AnyInts, values: AnyInts) -> Mask:
-    """Return a mask of the values that are among the sorted ones."""
+    """Return a mask of the `values` that are in `ordered`, which is sorted."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     at = np.searchsorted(ordered, values)
@@ -98,7 +98,7 @@ def in_order(ids: Ids, *, shuffle: bool, seed: int) -> Ids:
 
 
 def positions(sorted_ids: Ids, ids: Ids) -> Ids:
-    """Return the places of `ids` in the sorted ones, or -1."""
+    """Return the index of each id in `sorted_ids`, or -1 if it is not there."""
     if not len(sorted_ids):
         return np.full(len(ids), -1, np.int64)
     at = np.searchsorted(sorted_ids, ids).astype(np.int64)
@@ -111,17 +111,17 @@ def positions(sorted_ids: Ids, ids: Ids) -> Ids:
 class Moves:
     """The rows of fragments that differ between two versions of a source. Ids are sorted."""
 
-    #: In the first version only.
+    #: Rows in the first version only.
     gone: Ids
-    #: In the second version only.
+    #: Rows in the second version only.
     fresh: Ids
-    #: In both, possibly with other values.
+    #: Rows in both versions whose values may differ.
     changed: Ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Membership:
-    """How the set of matching rows changes; ids are sorted."""
+    """The changes to the set of matching rows. Ids are sorted."""
 
     leaving: Ids
     entering: Ids
@@ -130,7 +130,7 @@ class Membership:
 
 
 def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
-    """Return how the set of matching rows changes.
+    """Return the changes to the set of matching rows.
 
     Args:
         matching: The fresh and changed rows that match the filter at the target, sorted.
@@ -150,7 +150,7 @@ def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which of the matching rows, sorted by id, a view holds."""
+    """The offset and limit of a view: the part of the matching rows, sorted by id, that it contains."""
 
     #: Rows to skip.
     offset: int = 0
@@ -162,16 +162,16 @@ class Bounds:
         return self.offset > 0 or self.limit is not None
 
     def cut(self, ids: Ids) -> Ids:
-        """Return the ids that a view holds of all matching ids, sorted."""
+        """Return the ids that a view contains, given all matching ids, sorted."""
         return ids[self.offset :] if self.limit is None else ids[self.offset : self.offset + self.limit]
 
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """Finds matching rows at the target outside of what a view knows.
+    """Finds rows that match at the target version, outside of the range of ids that the view contains.
 
-    Given an id and a count it returns at most that many ids, sorted: the greatest ones `below` the id, or the least
-    ones `above` it.
+    Each function takes an id and a count, and returns at most that many ids, sorted: `below` the greatest ids below the
+    given one, `above` the least ids above it.
     """
 
     below: Callable[[int, int], Ids]
@@ -179,20 +179,21 @@ class Beyond:
 
 
 def window(held: Ids, change: Membership, bounds: Bounds, beyond: Beyond) -> Ids:
-    """Return the rows that a view with offset or limit holds at the target, sorted.
+    """Return the sorted ids of the rows that a view with offset or limit contains at the target version.
 
-    Between the first and the last of its rows the view knows which rows matched. Below there were exactly `offset`;
-    above there were none, unless the limit was reached. So only rows that cross an edge must be looked up.
+    From its first row to its last, the view contains all rows that matched. Below its first row, exactly `offset` rows
+    matched. Above its last row none did, unless the limit was reached. So only rows that cross one of these two edges
+    must be looked up.
 
-    With offset 2 and limit 3 over the matching ids 1 2 | 5 6 9 | 12 the view holds 5 6 9. If 1 stops matching, one less
-    lies below: 5 moves below the edge, and the next one `above` 9 comes in: 6 9 12. If 0 matches again, one more lies
-    below: the greatest one `below` 5 comes in, and 9 falls out at the end: 2 5 6.
+    Example: with offset 2 and limit 3 over the matching ids 1 2 | 5 6 9 | 12, the view contains 5 6 9. If 1 stops
+    matching, one row too few is below the first edge. So 5 moves there, and the next id `above` 9 enters: 6 9 12. If
+    instead 0 starts to match, one row too many is below. So the greatest id `below` 5 enters, and 9 leaves: 2 5 6.
 
     Args:
-        held: All rows that it has, sorted; at least one.
-        change: How the set of matching rows changes, below and between them.
+        held: The ids of all rows of the view, sorted; at least one.
+        change: The changes to the set of matching rows, up to the view's last row.
         bounds: Offset and limit.
-        beyond: Finds matching rows outside of what the view knows.
+        beyond: Finds matching rows below the view's first row and above its last.
     """
     low, high = int(held[0]), int(held[-1])
     full = bounds.limit is not None and len(held) >= bounds.limit

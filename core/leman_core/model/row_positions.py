@@ -1,8 +1,8 @@
 """Positions of rows: half-open ranges of physical offsets, and row addresses. Does not load numpy.
 
 Lance combines fragment and offset in one number, `_rowaddr`: the fragment id in the upper 32 bits, the offset in the
-lower. Row 5 of fragment 3 has the address 3 * 2**32 + 5 = 12884901893. Addresses of a version sort in the order of its
-rows. They are valid for that version only: compaction changes them.
+lower. Row 5 of fragment 3 has the address 3 * 2**32 + 5 = 12884901893. Within a version, the order of addresses is the
+order of its rows. An address is valid for one version only, because compaction changes addresses.
 
 `RowAddress` is one address; the functions take numpy arrays of the numbers.
 """
@@ -31,7 +31,7 @@ class RowRange(NamedTuple):
 
 
 def merge_ranges(ranges: Iterable[RowRange]) -> list[RowRange]:
-    """Return the same offsets as few, sorted, disjoint ranges without empty ones."""
+    """Return the same offsets as the smallest number of sorted, disjoint ranges."""
     merged: list[RowRange] = []
     for start, end in sorted(r for r in ranges if r.end > r.start):
         if merged and start <= merged[-1].end:
@@ -42,7 +42,7 @@ def merge_ranges(ranges: Iterable[RowRange]) -> list[RowRange]:
 
 
 def subtract_ranges(whole: Iterable[RowRange], covered: Iterable[RowRange]) -> list[RowRange]:
-    """Return the offsets of `whole` that no range of `covered` holds, merged."""
+    """Return the offsets of `whole` that are in no range of `covered`, as merged ranges."""
     left: list[RowRange] = []
     holes = merge_ranges(covered)
     first = 0
@@ -91,11 +91,11 @@ class RowAddress:
 
     @classmethod
     def from_int(cls, number: int) -> RowAddress:
-        """Return the address of Lance's number."""
+        """Return the address that Lance's number stands for."""
         return cls(number >> _OFFSET_BITS, number & _OFFSET_MASK)
 
     def to_int(self) -> int:
-        """Return Lance's number."""
+        """Return the address as Lance's number."""
         return self.fragment_id << _OFFSET_BITS | self.offset
 
 
@@ -110,7 +110,7 @@ def offsets_of(addresses: Ints) -> Ints:
 
 
 def addresses_of(fragment_ids: int | Ints, offsets: Ints) -> Ints:
-    """Return the addresses of rows by offset: all in one fragment, or each in its own."""
+    """Return the addresses of rows at `offsets`, all in one fragment or each in the fragment at the same index."""
     joined: Any = fragment_ids << _OFFSET_BITS | offsets
     found: Ints = joined
     return found

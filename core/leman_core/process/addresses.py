@@ -1,8 +1,8 @@
 """Network addresses: hosts and ports, function servers, bind errors, and which web requests a port answers.
 
-A browser sends requests for any page, also to this machine and to private networks. It names the page in `Origin` and
-`Sec-Fetch-Site`, which no page can set. A page can point its own host name at a service (DNS rebinding) and then counts
-as the same origin, but it cannot hide that name. Standard library only.
+A browser sends requests on behalf of any page, also to this machine and to private networks. It states the page's
+origin in the headers `Origin` and `Sec-Fetch-Site`, which no page can set. A page can point its own host name at a
+service (DNS rebinding) and then counts as the same origin, but it cannot hide that name. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """Return the parts of `host:port`; an IPv6 address keeps its brackets.
 
     Raises:
-        ValueError: The text is something else; the message does not repeat it.
+        ValueError: The text has another form. The error's message does not contain the text.
     """
     host, _, port = address.rpartition(":")
     if not (_HOST.fullmatch(host) and _PORT.fullmatch(port) and 0 < int(port) <= _LARGEST_PORT):
@@ -90,7 +90,7 @@ class Address:
             return False
 
     def matches(self, pattern: Address) -> bool:
-        """Return whether a pattern covers this address; `*` stands for any characters of a host, or any port."""
+        """Return whether a pattern covers this address. `*` stands for any characters of a host, or for any port."""
         hosts = re.escape(pattern.host).replace(re.escape("*"), ".*")
         return (
             self.scheme == pattern.scheme
@@ -143,7 +143,7 @@ def _parsed(text: str) -> Address | None:
     return Address(found["scheme"].lower(), found["host"].lower(), port if port == "*" else str(int(port)))
 
 
-#: Errors of listening on an address; Python raises UnicodeError for an invalid name.
+#: The errors that listening on an address may raise. Python raises UnicodeError for an invalid host name.
 LISTEN_ERRORS = (OSError, UnicodeError)
 _TAKEN = "another process listens there; choose another port, or stop that process"
 _FOREIGN = "that is not an address of this machine"
@@ -157,7 +157,7 @@ def bind_failure(
 
     Args:
         doing: What failed, such as `cannot serve metrics`.
-        error: The error. One of gRPC's has no reason in it, so that the address is tried again to find one.
+        error: The error. gRPC's errors contain no cause. To find it, this function then binds the address itself.
     """
     cause = error if isinstance(error, LISTEN_ERRORS) else _tried(host, port) or error
     number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) else None
@@ -177,12 +177,12 @@ def bind_failure(
 
 
 def bracket_host(host: str) -> str:
-    """Return a host for use before a port, an IPv6 address in brackets."""
+    """Return a host in the form in which a port can follow it: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _tried(host: str, port: int) -> Exception | None:
-    """Return the error of binding the address; None: it can be bound now."""
+    """Return the error of an attempt to bind the address; None if the attempt succeeds."""
     try:
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
         for family, *_, address in socket.getaddrinfo(host.strip("[]"), port, type=kind, flags=flags):
@@ -202,9 +202,9 @@ def is_foreign(headers: Mapping[str, str], own_origin: str, allowed: Collection[
     """Return whether a web page that may not call caused a request.
 
     Args:
-        headers: By lower-case names.
+        headers: The request's headers, by lower-case names.
         own_origin: The origin that received the request.
-        allowed: Origins of pages that may call; `*`: all except `null`, the origin of pages without one.
+        allowed: Origins of pages that may call. `*` stands for all except `null`, which pages without an origin send.
     """
     origin = headers.get("origin", "")
     if origin:
@@ -217,7 +217,7 @@ def is_allowed_host(host: str, *, local: bool, allowed: Collection[str]) -> bool
     """Return whether a Host header has a name that a foreign page cannot have pointed at this service.
 
     Args:
-        local: Only this machine can reach the port.
+        local: Whether only this machine can reach the port.
         allowed: Further names, in lower case.
     """
     try:
@@ -236,7 +236,7 @@ def _is_address(name: str) -> bool:
 
 
 def is_bad_origin(origin: str) -> bool:
-    """Return whether a setting names an origin that no browser sends, or that all sandboxed pages share."""
+    """Return whether an origin in a setting is one that no browser sends, or that all sandboxed pages share."""
     if origin == "*":
         return False
     parts = urlsplit(origin)

@@ -28,8 +28,8 @@ class _Refusing(Loader):
 class _Absent:
     """A finder of installed modules that cannot be imported.
 
-    Libraries still see that the modules are installed, and may remember it: lance accepts no data frames if it once saw
-    no pandas.
+    Libraries still see that the modules are installed. This matters because they may remember what they saw: lance
+    accepts no data frames after it found pandas not installed.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -31,7 +31,7 @@ def files(place: Path | None) -> list[Path]:
 
 
 def size(paths: list[Path]) -> int:
-    """Return their total size in bytes."""
+    """Return the total size of these files in bytes."""
     total = 0
     for path in paths:
         with contextlib.suppress(OSError):

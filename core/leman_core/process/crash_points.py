@@ -11,10 +11,11 @@ _ARMED = os.environ.get("LEMAN_CRASH", "")
 
 
 def crash_point(name: str) -> None:
-    """Kill this process if `name` is armed; do nothing unless the environment has LEMAN_CRASH, a folder.
+    """Kill this process if the crash point `name` is armed in the folder LEMAN_CRASH (an environment variable).
 
-    Files `<name>:<n>` … `<name>:1` in the folder (n up to 9) arm a point. Each pass deletes one file, and the pass that
-    deletes the last one dies. So a process dies once, however often it restarts.
+    Files `<name>:<n>` … `<name>:1` in the folder (n up to 9) arm a point. Each time that a process passes the point, it
+    deletes one file. It dies when it deletes the last file. So the point kills once, however often the process
+    restarts.
     """
     if not _ARMED:
         return

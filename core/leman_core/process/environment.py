@@ -1,8 +1,8 @@
-"""What a process inherits and exposes of its environment, and what it asks of Linux for itself and its children.
+"""The environment variables that a process inherits and exposes, and requests to Linux for it and its children.
 
-Functions see only the variables that their processes need, unless `LEMAN_SPARK__PASS_ENV` names more (decision 66);
-docs/security.md lists them. On other systems than Linux, most system functions here do nothing. Standard library only:
-Spark's daemon starts with this module.
+Functions see only the variables that their processes need, which docs/security.md lists, and those that match
+`LEMAN_SPARK__PASS_ENV` (decision 66). On systems other than Linux, most of the requests here do nothing. Standard
+library only, because Spark's daemon starts with this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-#: Open files that a service and its children may need: Spark opens some 400, a table one for each data file.
+#: Open files that a service and its children may need: Spark opens some 400, and a table opens one for each data file.
 _OPEN_FILES = 65_536
 
 
@@ -40,13 +40,13 @@ def show_name(name: str) -> None:
 def allow_dumps(*, allowed: bool) -> None:
     """Allow or forbid core dumps, and access of the same user's processes to this one's memory and descriptors.
 
-    Forked processes inherit this, programs that it starts do not. `faulthandler` works in either case.
+    Forked processes inherit this choice; programs that this process starts do not. `faulthandler` works in either case.
     """
     _prctl(_PR_SET_DUMPABLE, int(allowed))
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Make the kernel send a signal when the parent dies; end this process if it is dead already."""
+    """Make the kernel send this process a signal when its parent dies. If the parent is dead already, end here."""
     _prctl(_PR_SET_PDEATHSIG, number)
     if sys.platform == "linux" and os.getppid() != parent:
         os._exit(1)
@@ -70,7 +70,7 @@ def _prctl(option: int, value: int) -> None:
 EVERYTHING = "*"
 #: Tells Spark's Python processes which further variables functions see: comma-separated patterns of names.
 PASSED = "_LEMAN_PASS_ENV"
-#: Set for them if they may be dumped, and read by other processes of the same user.
+#: Set for Spark's Python processes if core dumps of them, and reads by processes of the same user, are allowed.
 CORE_DUMPS = "_LEMAN_CORE_DUMPS"
 #: The descriptor of a pipe with the rest of a new process's environment.
 REST = "_LEMAN_ENVIRONMENT"
@@ -89,7 +89,7 @@ _HARDWARE = (
     *("OPENBLAS_*", "GOTO_NUM_THREADS", "BLIS_*", "VECLIB_*", "NUMEXPR_*", "NUMBA_*", "RAYON_NUM_THREADS"),
     *("TOKIO_WORKER_THREADS", "TOKENIZERS_PARALLELISM"),
 )
-#: Where models are; not the credentials to download them.
+#: The folders of models, but not the credentials to download them.
 _MODELS = (
     *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
     *("TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "TORCH_HOME", "KERAS_HOME"),
@@ -100,7 +100,7 @@ _CERTIFICATES = (
     "NODE_EXTRA_CA_CERTS",
 )
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-#: How Lance and pyarrow reach object stores in a function's process, if no options say it.
+#: The access of Lance and pyarrow to object stores in a function's process, unless options (`StoreOptions`) state it.
 STORE_NAMES = ("AZURE_ENDPOINT", "GOOGLE_APPLICATION_CREDENTIALS")
 STORE_BEGINNINGS = (
     *("AWS_", "AZURE_AUTHORITY_", "AZURE_CLIENT_", "AZURE_FEDERATED_", "AZURE_MSI_", "AZURE_STORAGE_", "AZURE_TENANT_"),
@@ -137,8 +137,8 @@ def for_functions(environment: Mapping[str, str], passed: Collection[str] = ()) 
     """Return the variables that functions see.
 
     Args:
-        passed: Patterns of further names. `EVERYTHING`: all except Leman's settings and what is private to this
-            process.
+        passed: Patterns of further names. `EVERYTHING` stands for all names except Leman's settings and variables that
+            are private to this process.
     """
     return {name: value for name, value in environment.items() if not _is_own(name) and _is_for(name, passed)}
 
@@ -153,9 +153,9 @@ def for_spark(environment: Mapping[str, str], passed: Collection[str] = ()) -> d
 
 
 def confine() -> None:
-    """Prepare this process to run functions: drop all variables that they may not see, and block other processes.
+    """Prepare this process to run functions: drop all variables that functions may not see, and protect its memory.
 
-    Its children inherit no more, and other processes of the same user cannot read its memory.
+    Its children inherit only the other variables. Other processes of the same user cannot read its memory.
     """
     _guard_memory()
     allowed = for_functions(os.environ, passed(os.environ))
@@ -177,7 +177,7 @@ def guard() -> None:
 
 
 def hide() -> None:
-    """Remove values that may be secrets from /proc/PID/environ; this process keeps them."""
+    """Remove values that may be secrets from /proc/PID/environ. The process itself still sees them."""
     for name, value in list(os.environ.items()):
         if not is_plain(name):
             os.environ[name] = value  # C's copy moves to other memory
@@ -214,7 +214,7 @@ def split(environment: Mapping[str, str]) -> tuple[dict[str, str], bytes]:
 
 
 def give_rest(descriptor: int, rest: bytes) -> None:
-    """Write the rest into the pipe that a new process received as `REST`, and close it."""
+    """Write the rest of a new process's environment into the pipe that it received as `REST`, and close the pipe."""
     with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:  # the process has ended already
         pipe.write(rest)
 

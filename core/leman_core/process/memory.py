@@ -1,11 +1,11 @@
 """Memory of a process: return free memory to the system, and keep long-lived objects out of garbage collections.
 
-glibc and Arrow keep freed memory for reuse; `release_free_memory` returns it.
+glibc and Arrow keep freed memory for reuse. `release_free_memory` returns this memory to the system.
 
 A garbage collection stops all threads, and a full one visits every object: 0.25 s for the history of a hundred thousand
-jobs, every few seconds under load. So objects that survive a long collection are set aside (`gc.freeze`), and the next
-collections visit only newer ones. Python still frees set-aside objects without references. Only cycles among them stay,
-until half as many again have been set aside: then the next collection visits everything.
+jobs, every few seconds under load. So objects that survive a long collection are set aside (`gc.freeze`), and later
+collections visit only newer objects. Python still frees a set-aside object that has no references left. Only cycles of
+such objects stay in memory. When the number of set-aside objects has grown by half, the next collection visits all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IDLE_SECONDS = 20.0
 
 
 def release_free_memory() -> None:
-    """Return free memory to the system. Blocks for milliseconds, and other threads only if they allocate."""
+    """Return free memory to the system. This blocks the caller, and threads that allocate memory, for milliseconds."""
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
         arrow.default_memory_pool().release_unused()

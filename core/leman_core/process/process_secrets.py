@@ -22,13 +22,13 @@ def take_secret_env(name: str) -> str:
 
 
 def forget_secret_env() -> None:
-    """Forget the removed values before a fork, which copies the memory of this process."""
+    """Forget the values that `take_secret_env` removed. Call it before a fork, which copies this process's memory."""
     _taken.clear()
 
 
 MASK = "***"
 _URL_PASSWORD = re.compile(r"(?<=://)[^/@\s\"]*:[^/@\s\"]+(?=@)")
-#: Every process reads these itself, for tests.
+#: Settings for tests, which every process reads itself.
 _KEPT = frozenset({"LEMAN_CRASH"})
 
 
@@ -43,7 +43,7 @@ def guard(*, core_dumps: bool) -> None:
     Its children do not inherit them, and other processes of the same user cannot read its memory (Linux).
 
     Args:
-        core_dumps: This process and its children may be dumped, and so be read.
+        core_dumps: Whether to allow core dumps of this process and its children. These then show the settings.
     """
     forget_settings()
     if core_dumps:

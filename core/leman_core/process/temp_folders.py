@@ -1,6 +1,6 @@
-"""Temporary folders that are removed at the latest when their process ends.
+"""Temporary folders that are removed when their process ends, or earlier.
 
-The folder of a killed process is removed when the next folder of the same kind is made.
+If the process is killed, its folder is removed when another process makes a folder with the same prefix.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OwnFolder:
         """Make a folder with this prefix in `folder`, after removing leftovers with the prefix.
 
         Args:
-            patient: Wait for other processes that make one, and remove leftovers. Otherwise do neither, and raise
+            patient: Whether to wait for other processes that make such a folder, and to remove leftovers. If not, raise
                 BlockingIOError if another process is making one.
 
         Raises:
@@ -98,7 +98,7 @@ def socket_folder(name_bytes: int, folder: str = "") -> str:
         folder: The preferred folder; empty: the system's temporary folder.
 
     Raises:
-        OSError: There is none.
+        OSError: There is no such folder.
     """
     wanted = folder or tempfile.gettempdir()
     for path in (wanted, os.environ.get("XDG_RUNTIME_DIR", ""), *_SHORT_FOLDERS):

@@ -23,9 +23,9 @@ ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
 INPUT_NAMES = b"leman::input_names"
 REQUEST = b"leman::request"
-#: Digest of the binding. It detects changes that Leman did not make.
+#: The digest of the binding, which detects changes that Leman did not make.
 DIGEST = b"leman::digest"
-#: Number of the format, `stored_documents.BINDING`. It is not in the digest, as a later format may digest more keys.
+#: The format's number (`stored_documents.BINDING`). It is not in the digest, as a later format may digest more keys.
 FORMAT = b"leman::format"
 _BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT, INPUT_NAMES)
 #: The format of bindings without `INPUT_NAMES`, which earlier releases read.
@@ -34,28 +34,31 @@ _WITHOUT_NAMES = 1
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """Another table that provides a column's inputs, by row id: its columns in parameter order, at a version."""
+    """Another table from which a column gets its inputs by row id: a version, and columns in the parameters' order."""
 
     uri: str
     version: int
     columns: tuple[str, ...]
 
 
-#: The field id of an input that is added in the same call as the column that reads it. Such an input is found by name
-#: until the commit coordinator has written its real id.
+#: Stands for the field id of an input that is added in the same call as the column that reads it. Until the commit
+#: coordinator has written the real id, such an input is found by its name.
 NOT_YET = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnInput:
-    """An input of a computed column: its name when the column was added, and its Lance field id, which renames keep."""
+    """An input of a computed column: its name when the column was added, and its Lance field id.
+
+    A rename of the input changes neither.
+    """
 
     name: str
     field_id: int
 
 
 class FunctionVersion(NamedTuple):
-    """A function as a column's metadata names it. An empty version is chosen later."""
+    """The name and version of a function. An empty version is chosen later."""
 
     name: str
     version: str
@@ -78,8 +81,8 @@ class InputNames:
 class ColumnBinding:
     """The binding of a computed column, as stored in its field metadata."""
 
-    #: Created when the column is added. It tells a column that is dropped and added again from the old one, as Lance
-    #: may reuse the field id.
+    #: An id that the column gets when it is added. It distinguishes a column that was dropped and added again from the
+    #: old one, as Lance may reuse the field id.
     column_id: str
     udf_name: str
     udf_version: str
@@ -91,8 +94,8 @@ class ColumnBinding:
     kept: tuple[FunctionVersion, ...] = ()
     #: If set, the function reads columns of that table, and the column's one input holds row ids of it.
     source: InputSource | None = None
-    #: Names of struct fields in the inputs that the function sees, even after a rename. None if no input has struct
-    #: fields, or if an older release wrote the binding.
+    #: The names that struct fields of the inputs have for the function, even after these fields were renamed in the
+    #: table. None if no input has struct fields, or if an older release wrote the binding.
     input_names: InputNames | None = None
 
     @property

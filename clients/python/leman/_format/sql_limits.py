@@ -1,12 +1,13 @@
-"""Checks of SQL as text: how deeply it is nested, and which filters mean the same to Lance and to the services.
+"""Checks of SQL as text: the depth of its nesting, and whether a filter means the same to Lance and to the services.
 
 Lance and DataFusion walk a parsed expression by recursion: `x+1+1+…` and `x::int::int…` crash the process at about 550
-operators. Planning arithmetic costs more than the square of its depth, and each COALESCE in the first argument of
-another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be many.
+operators. The time to plan arithmetic grows faster than the square of its depth. A COALESCE in the first argument of
+another COALESCE triples the time, so that 16 of them take minutes. AND and OR are planned without recursion, so there
+may be many.
 
 Lance ignores text after a complete expression, reads a name in double quotes as text, and reads a time with an offset
-as clock time in the column's zone. The services refuse or translate such filters. A process without services only
-evaluates filters without any of these, and has the services evaluate all others.
+as clock time in the column's zone. The services refuse or translate such filters. A process that reads a table without
+the services evaluates only filters without any of these itself, and has the services evaluate all others.
 """
 
 from __future__ import annotations

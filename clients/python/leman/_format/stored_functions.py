@@ -18,7 +18,7 @@ from leman._arrow import pa
 from leman._format import stored_documents
 from leman._format.stored_documents import Damaged
 
-#: The folder of a database with its functions, and the ending of their definitions' file names.
+#: The folder of functions in a database, and the ending of the file names of definitions.
 FOLDER = "_leman/udfs"
 ENDING = ".json"
 
@@ -69,7 +69,7 @@ class ErrorRule:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """Rules of which the first that matches applies. Without a match the job fails. A limit of 0 means no limit."""
+    """Rules for failed rows. The first that matches applies; if none does, the job fails. A limit of 0: no limit."""
 
     rules: tuple[ErrorRule, ...] = ()
     max_errors: int = 0

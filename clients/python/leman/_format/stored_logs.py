@@ -1,4 +1,4 @@
-"""A database's logs, which are Lance tables of job states and of failed rows, and which of their rows count.
+"""A database's logs, which are Lance tables of job states and of failed rows, and the rules for which rows count.
 
 A job state is stored as text with its digest in front. A row that failed again is logged again, and its last entry
 counts. `ErrorGrouping` groups failed rows by error.
@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 JOBS = "_leman/jobs.lance"
 ERRORS = "_leman/errors.lance"
 DAMAGED = "damaged"
-#: The exception's class of a failed row of which only the place is stored.
+#: The exception's class in an entry that has only the address of a failed row, not the error.
 PLACE_ONLY = ""
 #: A log's column for the row id that a row had before it was saved from a damaged fragment. It keeps the order.
 SAVED_FROM = "position"

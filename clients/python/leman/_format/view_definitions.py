@@ -29,7 +29,8 @@ FAILED = f"{PREFIX}failed"
 FAILED_PREFIX = "failed-"
 #: Prefix of the names of files that record a source version.
 RECORD_PREFIX = "source-"
-#: "true" if the source is in the view's own database, even after that was moved; `BASE_DATABASE` is its first place.
+#: "true" if the source is in the view's own database, even after the database was moved. `BASE_DATABASE` is the place
+#: of the database when that entry was written.
 #: The digest does not cover it, as releases that do not know this key would compute another digest.
 IN_OWN_DATABASE = f"{PREFIX}base_table_in_own_database"
 #: Digest of the entries that `_COVERED` lists.
@@ -147,7 +148,7 @@ class ViewDefinition:
     earlier: tuple[EarlierState, ...] = ()
     #: Values that are missing because functions failed.
     failed: FailedNote = field(default_factory=FailedNote)
-    #: Whether the source is in the view's own database, even after that was copied or moved.
+    #: Whether the source is in the view's own database, even after the database was copied or moved.
     in_own_database: bool = False
 
     @property
