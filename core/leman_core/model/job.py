@@ -131,49 +131,49 @@ class Job:
     plan_summary: str = ""
     table_version: int = 0
     attempt: int = 1
-    """How many executors have begun it, including this one."""
+    """The number of executors that have begun the job, including this one."""
     queue_position: int = 0
-    """Its place in the queue, 1 is next; 0: it does not wait."""
+    """The job's place in the queue, where 1 is the next; 0 if it does not wait."""
     expected_start_at: float = 0.0
     """The expected start of a waiting job; 0: unknown, or it does not wait."""
     stalls: tuple[Stall, ...] = ()
-    """What it waits for; empty unless it is running."""
+    """What the running job waits for; empty in any other state."""
     handed_back: int = 0
-    """The number of its attempts whose executor shut down in order."""
+    """The number of the job's attempts that ended because their executor was stopped, not because it died."""
     executor: str = ""
     """The executor of the attempt."""
     retry_of: str = ""
     incarnation: str = ""
-    """The incarnation of its table or view; empty: unknown."""
+    """The incarnation of the job's table or view: an id that no later table at its URI has; empty: unknown."""
     source_incarnation: str = ""
-    """The same for the source of a view that it refreshes: `TableSnapshot.identity` of the target version."""
+    """For a refresh, the `TableSnapshot.identity` of the source at the target version."""
     request_body: str = ""
     """Digest of the whole request message: see `leman_core.server.request_messages`."""
     refresh_result: RefreshResult | None = None
     refresh_journal: RefreshJournal = field(default_factory=RefreshJournal)
-    """What an executor needs to take a refresh over."""
+    """For a refresh, the records that an executor needs to take it over."""
     failed_in: tuple[str, ...] = ()
-    """Other jobs in which rows had failed before it."""
+    """Other jobs in which rows had failed before this job."""
     stale_indices: tuple[IndexCoverage, ...] = ()
-    """Indexes on its output that missed rows when it ended."""
+    """The indexes on the job's output that did not cover all rows when the job ended."""
     labels: dict[str, str] = field(default_factory=dict)
     """The caller's labels."""
     priority: int = 0
     """Of waiting jobs, those with a higher priority run first."""
     started_at: float = 0.0
-    """When it first had its turn; 0: not yet."""
+    """When the job first left the queue; 0: not yet."""
     initiator: str = ""
     """The name of the caller; empty: anonymous."""
     ended_at: float = 0.0
     """When it ended; 0: not yet."""
     env_names: tuple[str, ...] = ()
-    """The names of its functions' environment variables, in order; no record has their values."""
+    """The sorted names of the environment variables of its functions. The history never has their values."""
     traceparent: str = ""
     """The W3C trace parent; empty: it is not traced."""
     functions: dict[str, str] = field(default_factory=dict)
     """For a backfill of several columns: column → function, `name@version`, when it was accepted."""
     deleted: bool = False
-    """Whether it was deleted from the history: this is all that is left, see `deleted_job`."""
+    """Whether the job was deleted from the history. This record is then all that is left, see `deleted_job`."""
 
     @property
     def backfill(self) -> BackfillSpec:
@@ -199,7 +199,7 @@ class Job:
 
     @property
     def column(self) -> str | None:
-        """Return the column that it fills; None: it refreshes a view."""
+        """Return the column that the job computes; None if it refreshes a view."""
         return self.request.column if isinstance(self.request, BackfillSpec) else None
 
     @property
@@ -214,7 +214,7 @@ class Job:
 
 
 def deleted_job(job: Job, now: float) -> Job:
-    """Return the remains of a deleted job in the history: its id stays taken."""
+    """Return the record that stays in the history for a deleted job, so that no other job gets its id."""
     return Job(
         job.job_id,
         "",
@@ -256,10 +256,10 @@ class BegunAttempt:
 class ColumnCommit:
     """The coordinator's response to a request to install a column's files."""
 
-    #: The table's version after it; 0: nothing was committed.
+    #: The table's version after the commit; 0 if nothing was committed.
     version: int
     outcomes: Sequence[FragmentOutcome]
-    #: How long the version took to write, which depends on the size of the manifest; 0: not written now.
+    #: Seconds that the version took to write, which depend on the manifest's size; 0 if this call did not write it.
     manifest_seconds: float = 0.0
     #: Whether this version is known to have no index.
     without_indexes: bool = False

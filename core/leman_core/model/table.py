@@ -38,7 +38,7 @@ class Fragment(NamedTuple):
         return self.physical_rows - self.deleted_rows
 
     def has_rows_of(self, other: Fragment) -> bool:
-        """Return whether it is the same fragment in another version: row for row, at the same offsets.
+        """Return whether `other` is this fragment in another version, with the same rows at the same offsets.
 
         An overwritten table reuses fragment ids, but not file names.
         """
@@ -160,9 +160,9 @@ class TableSnapshot:
 
     @property
     def identity(self) -> str:
-        """What distinguishes the table from one created later under its uri.
+        """The text that distinguishes the table from one that is created later under its URI.
 
-        Its incarnation; for a table that Leman never wrote to, a digest of the data files of this version.
+        It is the table's incarnation or, if Leman never wrote to the table, a digest of the data files of this version.
         """
         if self.incarnation:
             return self.incarnation
@@ -171,17 +171,17 @@ class TableSnapshot:
 
     @property
     def version_identity(self) -> str:
-        """What identifies this version of a table without an incarnation; empty: it has one, or has no files.
+        """The text that identifies this version, if the table has no incarnation. Empty if it has one, or has no files.
 
-        The last fragment and one of its files, because no two tables share a file name. A later check of the same
-        version reads one fragment, however many the table has.
+        It consists of the last fragment's id and the name of one of its files, because no two tables share a file name.
+        A later check of the same version reads one fragment, however many the table has.
         """
         last = self.fragments[-1] if self.fragments and not self.incarnation else None
         return "" if last is None or not last.files else f"{last.fragment_id}/{last.files[0].path}"
 
 
 def identified_fragment(version_identity: str) -> int | None:
-    """Return the fragment that a version identity names; None if this release does not know its form."""
+    """Return the fragment id in a version identity; None if this release does not know the identity's form."""
     number = version_identity.partition("/")[0]
     return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else None
 
@@ -196,7 +196,7 @@ def _inside(column: TableField, path: str, part: TableField) -> TableField:
 
 
 def nested_type(kind: pa.DataType, inner: Sequence[pa.Field]) -> pa.DataType:
-    """Return a list or map type with other nested fields; other types, or without given ones, unchanged."""
+    """Return a list or map type with the nested fields `inner`. If `inner` is empty, return any type unchanged."""
     if not inner:
         return kind
     if pa.types.is_map(kind):
@@ -216,7 +216,7 @@ def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexCoverage:
-    """How much of a table an index covers, see `protos/leman/v1/planner.proto`."""
+    """The part of a table that an index covers, see `protos/leman/v1/planner.proto`."""
 
     name: str
     kind: str
@@ -227,7 +227,7 @@ class IndexCoverage:
 
     @property
     def is_stale(self) -> bool:
-        """Return whether a fast search with it misses rows."""
+        """Return whether a search that uses only the index misses rows."""
         return self.rows_left_out > 0
 
 
@@ -241,7 +241,7 @@ class Rewrite:
     new: tuple[Fragment, ...]
 
     def place_of(self, file: str) -> tuple[Fragment, int]:
-        """Return the new fragment that received a file's rows, and how many rows the new ones before it have."""
+        """Return the new fragment that received a file's rows, and the number of rows in new fragments before it."""
         at = next(i for i, new in enumerate(self.new) if any(f.path == file for f in new.files))
         return self.new[at], sum(new.physical_rows for new in self.new[:at])
 
@@ -250,7 +250,7 @@ class Rewrite:
 class CompactionHistory:
     """The origins of files. No compaction wrote a file that is in neither collection."""
 
-    #: By name of the written file.
+    #: The name of a file that a compaction wrote → that compaction's rewrite.
     rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
     #: Files that are older than the existing history, or than the part that was searched.
     lost: frozenset[str] = frozenset()
@@ -274,7 +274,7 @@ class SentRows:
         """Parse the result of `str`.
 
         Raises:
-            ValueError: it is another text.
+            ValueError: The text is not such a result.
         """
         rows, columns, values = text.split(":")
         return cls(int(rows), columns, values)

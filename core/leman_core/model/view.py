@@ -23,7 +23,8 @@ from leman_core.model.plan import OnStaleInput, StaleInput
 #: Prefix of tables with the rows of a running refresh. No user table can have it.
 SCRATCH_PREFIX = "__leman_scratch_"
 
-#: The names of a view's data files show a planner, from the manifest alone, whether a fragment holds placeholders.
+#: Prefixes of the names of a view's data files. From the names in the manifest, a planner sees whether a fragment
+#: contains placeholders: rows whose values are not computed yet.
 PLACEHOLDER_FILE_PREFIX = "placeholders-"
 VIEW_FILE_PREFIX = "view-"
 
@@ -64,7 +65,7 @@ class RefreshPolicy(enum.Enum):
 
 
 class RefreshMode(enum.Enum):
-    """What a refresh did, or would do."""
+    """The way in which a refresh updates the view."""
 
     NO_OP = "no_op"
     INCREMENTAL = "incremental"
@@ -100,12 +101,12 @@ class RefreshSpec:
 
     @property
     def table(self) -> str:
-        """Return the table that it writes to."""
+        """Return the table to which the refresh writes."""
         return self.view
 
 
 class ChangeKind(enum.Enum):
-    """How a fragment of the source differs between two versions, as far as the view reads it."""
+    """The difference of a source fragment between two versions, in rows or in columns that the view reads."""
 
     APPEARED = "appeared"
     GONE = "gone"
@@ -127,7 +128,7 @@ class SourceChange:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedFunction:
-    """A function column with all that is needed to run it."""
+    """A function column with all data that is needed to run its function."""
 
     column: ViewFunction
     udf: UdfDefinition
@@ -188,7 +189,7 @@ class RefreshPlan:
     #: Function columns whose rows must all be computed with another function version, at `target_version`.
     stale: tuple[str, ...] = ()
     rows: int = 0
-    #: By function column, an upper bound of the rows that its function is called for. Executors do not get it.
+    #: Function column → an upper bound of the rows for which its function is called. It is not sent to executors.
     calls: Mapping[str, int] = field(default_factory=dict)
     #: The state of the view, to be remembered if the refresh changes rows; None: not worthwhile.
     state: EarlierState | None = None
@@ -196,7 +197,7 @@ class RefreshPlan:
     earlier: tuple[EarlierValues, ...] = ()
     #: Source columns that are read and are not current: computed ones, and function columns of a source view.
     stale_inputs: tuple[StaleInput, ...] = ()
-    #: Whether they include columns of a source view, which only its refresh computes, not a backfill.
+    #: Whether these columns include some of a source view. A refresh of that view computes them; a backfill cannot.
     stale_in_source_view: bool = False
     #: The file format of the view; empty: unknown.
     file_format: str = ""
@@ -251,9 +252,9 @@ class AskedCommit:
     uri: str
     request_id: str
     read_version: int
-    #: The result of the refresh with it.
+    #: The result of the refresh, this commit included.
     gains: RefreshResult
-    #: Rows of each fragment that a first fill contains, of which some may be refused; empty: all or nothing.
+    #: For a first fill, whose fragments may be refused one by one: the rows of each fragment. Otherwise empty.
     filled: dict[int, int] = field(default_factory=dict)
 
 

@@ -33,7 +33,8 @@ def read(schema: pa.Schema, uri: str = "") -> ViewDefinition | None:
     """Return the view's definition in a table's schema; None if the table is not a view.
 
     Args:
-        uri: The view's current location: a source in its own database is looked up there. Empty: its former location.
+        uri: The view's current location. A source in the view's own database is looked up there. If it is empty, the
+            stored location is used.
 
     Raises:
         DataLoss: VIEW_DAMAGED.
@@ -42,7 +43,7 @@ def read(schema: pa.Schema, uri: str = "") -> ViewDefinition | None:
 
 
 def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinition | None:
-    """Like `read`, from the schema's metadata."""
+    """Return what `read` does, given the schema's metadata."""
     try:
         return view_definitions.from_metadata(metadata, uri)
     except OtherFormat as error:
@@ -63,7 +64,7 @@ def request(request_id: str, query: ViewQuery, max_rows_per_fragment: int) -> st
 
 
 def made_by(metadata: Mapping[bytes, bytes]) -> str:
-    """Return the note about the request that created a view; empty: it had no id."""
+    """Return the note about the request that created a view; empty if the request had no id."""
     return metadata.get(MADE_BY.encode(), b"").decode()
 
 
@@ -96,7 +97,7 @@ def done_at_once(metadata: Mapping[bytes, bytes], job_id: str) -> AskedCommit | 
 
 
 def same_id(noted: str, other: str) -> bool:
-    """Return whether two requests with ids have the same one."""
+    """Return whether two notes about requests have the same request id."""
     return bool(noted and other) and noted.partition(" ")[2] == other.partition(" ")[2]
 
 
