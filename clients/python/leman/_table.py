@@ -342,8 +342,9 @@ class Table(Relation):
     def rename_column(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> int:
         """Rename a column, and return the table version with the new name.
 
-        Computed columns that read the column then read it under its new name. Views refer to columns by name: with
-        `force`, a view that reads the column keeps its rows and can no longer be refreshed. `request_id`: as for `add`.
+        Computed columns that use this column as an input continue to work: they read it under its new name. Views refer
+        to columns by name: with `force`, a view that reads the column keeps its rows and can no longer be refreshed.
+        `request_id`: as for `add`.
 
         Raises ColumnNotFound, ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE.
         """

@@ -99,7 +99,7 @@ class JsonCodec:
 
 
 class ProtoCodec:
-    """Protobuf, passed through."""
+    """Binary protobuf. Messages are checked but not converted."""
 
     name = "proto"
 

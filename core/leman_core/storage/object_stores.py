@@ -69,7 +69,10 @@ def is_left_out(uri: str) -> bool:
 
 
 def options_for(uris: Iterable[str]) -> tuple[StoreOptions, ...]:
-    """Return the options that cover these uris, each once, for a process that uses no other places."""
+    """Return the options of the stores of these uris, without duplicates.
+
+    A process that uses no other places needs no other options.
+    """
     found = (options_of(uri) for uri in uris)
     return tuple(dict.fromkeys(options for options in found if options is not None))
 

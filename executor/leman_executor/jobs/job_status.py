@@ -360,7 +360,7 @@ class ChildJobStore:
         await self._jobs.save_error(job, row)
 
     def failed_in(self, _job: Job) -> tuple[str, ...]:
-        """Return no jobs: the whole job reports earlier failures."""
+        """Return an empty tuple, because the whole job reports the earlier jobs in which rows failed."""
         return ()
 
     def lost_commit(self, _job: Job, _version: int) -> None:

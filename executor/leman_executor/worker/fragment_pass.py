@@ -234,7 +234,7 @@ class FragmentPass:
         return self._finish() if self._writer is not None else self._result(left=[])
 
     def _check_covered(self, work: FragmentWork) -> None:
-        """Check that all rows are computed here or stored. A finished fragment has no NULL for a missing value."""
+        """Check that all rows are computed here or stored, so that no row of the finished file is NULL by mistake."""
         stored = [r.range for r in work.checkpoints if r.settles]
         open_ranges = subtract_ranges([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
         if open_ranges:

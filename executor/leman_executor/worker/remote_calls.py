@@ -79,9 +79,10 @@ class SharedSuspectLock:
 
     @contextlib.contextmanager
     def one(self, scopes: tuple[str, ...]) -> Iterator[None]:
-        """Wait until no other host tries a suspect batch, and let none start one in this block.
+        """Lock the scopes for this host: only this host tries suspect batches in this block.
 
-        If Redis becomes unavailable, other hosts may start suspect batches.
+        First wait until the hosts that hold a scope release it. If Redis becomes unavailable, other hosts may start
+        suspect batches.
 
         Args:
             scopes: The scopes to lock. All callers use the same order, which prevents deadlocks.
@@ -138,7 +139,10 @@ class SuspectLock:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Wait until no other suspect batch is tried, and let none start in this block. A dead process has no lock."""
+        """Lock the servers: no other suspect batch is tried on them in this block.
+
+        First wait until the suspect batches that hold a lock have ended. A lock ends with its process.
+        """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         _remove_left(self._folder)
         with contextlib.ExitStack() as turns:

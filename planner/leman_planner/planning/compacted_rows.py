@@ -76,7 +76,7 @@ class Archive(Protocol):
         ...
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the predecessors of an input's column file, or nothing if they are unknown."""
+        """Return the earlier files that a column file of an input replaced; an empty sequence if they are unknown."""
         ...
 
 
@@ -331,7 +331,7 @@ class CheckpointReader(Protocol):
         ...
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the predecessors of an input's column file, or nothing if they are unknown."""
+        """Return the earlier files that a column file of an input replaced; an empty sequence if they are unknown."""
         ...
 
 

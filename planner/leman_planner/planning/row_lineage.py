@@ -193,7 +193,7 @@ class _OldFiles:
                 self._predecessors.update(zip(files, pool.map(self.predecessors, files), strict=True))
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the predecessors of an input's column file, or nothing if they are unknown."""
+        """Return the earlier files that a column file of an input replaced; an empty sequence if they are unknown."""
         if file not in self._predecessors:
             self._predecessors[file] = column_files.read_predecessors(self._uri, file)
         return self._predecessors[file]

@@ -501,7 +501,7 @@ class SourceText:
         self._classes[value] = None
 
     def value(self, name: str, value: Any) -> None:
-        """Add a constant that a function reads. Other values are ignored."""
+        """Add a value that a function reads, if it is a number, text, bytes, a built-in collection or None."""
         if type(value) in (*_SHOWN, *_NAMED):
             self._values.setdefault(name, constant(value))
 
