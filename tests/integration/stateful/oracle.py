@@ -364,14 +364,14 @@ class Oracle:
         }
 
     def _had_before(self, fingerprint: Fingerprint, fragment: Fragment) -> set[int]:
-        """Rows whose value others overwrote, and which had in an earlier version what is to be computed: it may be
-        taken from there."""
-        column = fingerprint.column
+        """Rows whose value others overwrote, or another version of the function replaced, and which had in an earlier
+        version of the table what is to be computed: it may be taken from there."""
+        column, version = fingerprint.column, fingerprint.version
         return {
             i
             for i in fragment.live
-            if (i, column) not in self.state.origins
-            and (i, column, fingerprint.version, self._arguments(fingerprint, i)) in self._computed
+            if self.state.origins.get((i, column), (None,))[0] != version
+            and (i, column, version, self._arguments(fingerprint, i)) in self._computed
         }
 
     def _arguments(self, fingerprint: Fingerprint, i: int) -> tuple[Value, ...]:

@@ -129,7 +129,7 @@ def test_commands_tickets_and_criteria_have_the_bounds_of_requests():
             Flight_pb2.FlightDescriptor(type=PATH.type, path=["x" * ((1 << 20) + 1), "t"]),
         ),
     ):
-        with pytest.raises(InvalidArgument, match="may have 1048576"):
+        with pytest.raises(InvalidArgument, match="may have at most 1048576"):
             read(sent.SerializeToString())
 
 

@@ -23,7 +23,7 @@ ONE, TWO = FunctionVersion("f", "1"), FunctionVersion("f", "2")
 @pytest.mark.parametrize(
     ("now", "told"),
     [
-        ({"y": TWO}, "Column y had f@1 when the job was given environment variables (API_KEY), and has f@2 now"),
+        ({"y": TWO}, "Column y had f@1 when the job was given environment variables (API_KEY). It now has f@2"),
         ({"y": ONE, "z": TWO}, "Column z was not there"),
     ],
 )
