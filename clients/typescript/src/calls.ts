@@ -24,7 +24,7 @@ import { sendable } from "./sendable.js";
 import { withinScope, type Tokens } from "./tokens.js";
 import { ending, hasRequestId, settling, timeLeft, told, wire } from "./wire.js";
 
-/** What a call sends besides its message. */
+/** The metadata, token and request id that a call sends with its message. */
 interface Carried {
   readonly metadata: Metadata;
   readonly token: string | undefined;
@@ -168,7 +168,7 @@ export class Calls {
     }
   }
 
-  /** Wait until an endpoint answers, and return what the call sends besides its message. */
+  /** Wait until an endpoint answers, and return the metadata, token and request id of the call. */
   async #ready(method: DescMethod, retrying: Retrying, scope: Scope): Promise<Carried> {
     const token = await withinScope(this.#tokens.get(), scope, methodName(method));
     await retrying.settled(() => this.#endpoints.settle(this.#askWith(token)), methodName(method), scope);
@@ -297,7 +297,7 @@ export class Calls {
   }
 }
 
-/** Return what a call sends besides its message. Throws if its scope has ended. */
+/** Return the metadata, token and request id of a call. Throws if its scope has ended. */
 function carry(method: DescMethod, scope: Scope, token: string | undefined): Carried {
   const requestId = randomUUID().replaceAll("-", "");
   const ended = scope.ended();

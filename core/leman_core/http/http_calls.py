@@ -313,7 +313,7 @@ def _printed(message: bytes, kind: type[Message]) -> bytes:
     return json_format.MessageToJson(kind.FromString(message), indent=None, ensure_ascii=False).encode()
 
 
-#: Headers that become metadata of the call, besides those that begin with `x-`.
+#: Headers that become metadata of the call, in addition to those that begin with `x-`.
 _METADATA = ("authorization", "traceparent", "tracestate", "baggage")
 #: Prefixes of headers that are dropped, because only services and proxies may set them.
 _NOT_FROM_CALLERS = ("x-leman-", "x-forwarded-", "x-real-ip")

@@ -397,7 +397,7 @@ class ColumnFileWriter:
             return made_in_memory(file, pa.schema([self._field]), write, self._version)
 
     def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:
-        """Put the file in one request, concurrently with `beside`. Return its ETag; empty if the store has none."""
+        """Put the file in one request, and call `beside` meanwhile. Return its ETag, or "" if the store has none."""
 
         def put() -> str:
             folder = data_folder(self._uri)

@@ -1,7 +1,7 @@
 """Manage leases, which say which executor runs a job. A lease is a Redis key that expires, so that another executor can
 replace a dead holder.
 
-The lease alone does not decide which executor owns a job; the job's history does (decision 16). Besides the leases,
+The lease alone does not decide which executor owns a job; the job's history does (decision 16). Apart from leases,
 Redis has a hash of the jobs that have a lease or whose executor died, each with its database. Executors find orphaned
 jobs in this hash, without a request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases
 named jobs only by their ids; such an entry means the job in the database that the entry names.

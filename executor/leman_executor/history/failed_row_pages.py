@@ -221,8 +221,8 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
 def page_from_zones(
     snapshot: Snapshot, zones: Sequence[ErrorZone], wanted: PageQuery, after: PageKey | None, size: int
 ) -> FailedRowPage | None:
-    """Return a page, read from the zones that have its rows. Return None if there are so many such zones that a listing
-    is cheaper.
+    """Return a page, read from the zones that have its rows. Return None if a listing is cheaper, as
+    these zones are many.
 
     Args:
         zones: The zones with rows of the job, starting with the one with the lowest address.

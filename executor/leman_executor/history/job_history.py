@@ -240,7 +240,7 @@ class JobHistory:
         self._records: dict[str, JobRecord] = {}
         self._news: dict[str, JobRecord] = {}
         self._appended = 0
-        #: Deleted jobs for which the table still has states besides the record of the deletion.
+        #: Deleted jobs of which the table still has other states than the record of the deletion.
         self._leftover: set[str] = set()
 
     @property

@@ -545,7 +545,7 @@ class PlanExecution:
         self._busy = busy
 
     def _waits_for(self) -> dict[str, object]:
-        """Return descriptions of what the job waits for besides workers, each with a value that changes on progress."""
+        """Return descriptions of what the job waits for except workers, each with a value that changes on progress."""
         waits = self._committer.waits_for
         if not (self._computed or self._work_queue.empty or self._units.with_workers):
             why = self._spark_busy or "Spark may have no free slots"

@@ -217,7 +217,7 @@ public class LemanException extends RuntimeException {
     return otherwise;
   }
 
-  /** The details of a status besides its code and message. */
+  /** The details of a status, in addition to its code and message. */
   record Details(
       String reason,
       Map<String, String> metadata,
