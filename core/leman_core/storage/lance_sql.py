@@ -302,20 +302,14 @@ def _calls(found: Sequence[Token], names: Collection[str]) -> Iterator[tuple[Tok
 @lru_cache(maxsize=256)
 def _fault(pattern: str, flags: tuple[str, ...]) -> str:
     """Try a regular expression on one row. Return what is wrong with it, or empty."""
-    row = lance.write_dataset(pa.table({"s": [""]}), "memory://patterns.lance")
-    arguments = ", ".join(("s", pattern, *flags))
-    try:
-        with panics_as_errors():
-            row.to_table(filter=f"regexp_match({arguments}) IS NULL")
-    except (OSError, ValueError, pa.ArrowException) as error:
-        text = str(error)
-        if "CompiledTooBig" in text or "size limit" in text:
-            return "it is too large once it is compiled: use fewer or smaller repetitions"
-        if "regular expression" in text.lower() or "regex" in text.lower():
-            return (
-                "it does not compile: its brackets do not match, or it uses look-around or backreferences, which are "
-                "not supported"
-            )
+    text = _failure_of(f"regexp_match({', '.join(('s', pattern, *flags))})")
+    if "CompiledTooBig" in text or "size limit" in text:
+        return "it is too large once it is compiled: use fewer or smaller repetitions"
+    if "regular expression" in text.lower() or "regex" in text.lower():
+        return (
+            "it does not compile: its brackets do not match, or it uses look-around or backreferences, which are "
+            "not supported"
+        )
     return ""
 
 
