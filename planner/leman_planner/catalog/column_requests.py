@@ -260,7 +260,7 @@ class ColumnRequests:
         )
         field = replace(existing.field, arrow=column_bindings.bind(existing.field.arrow, rebound))
         fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
-        return self._plans.forecast(replace(table, fields=fields), column, udf)
+        return self._plans.forecast(replace(table, fields=fields), column, udf, compares=True)
 
     def _function_before(self, database: str, bound: ColumnBinding) -> UdfDefinition | None:
         with contextlib.suppress(DataLoss):  # a damaged definition cannot be compared

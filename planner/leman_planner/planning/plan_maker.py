@@ -208,21 +208,25 @@ class PlanMaker:
             plan = replace(plan, header=replace(plan.header, replaced=replaced))
         if plan.traced:
             plan = replace(plan, traced=(*plan.traced, *self._traced_of_others(resolved, place)))
-        return self._with_earlier_values(resolved, plan, statuses, stored_work)
-
-    def _with_earlier_values(
-        self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored_work: StoredWork
-    ) -> Plan:
-        """Add migrated and compared rows to a plan."""
         plan = self._migrated(resolved, plan, statuses, stored_work)
-        if plan.tasks:
-            store = self._checkpoints(resolved.table.uri)
-            unchanged = UnchangedInputs(resolved, self._tables, store, was_used=stored_work.was_used)
-            plan = replace(plan, compared=unchanged.compared(plan, statuses))
-        return plan
+        return self._compared(resolved, plan, statuses, stored_work)
 
-    def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> Forecast:
+    def _compared(self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored_work: StoredWork) -> Plan:
+        """Add the rows that a job would compare with earlier versions to a plan with all its migrated rows."""
+        if not plan.tasks:
+            return plan
+        store = self._checkpoints(resolved.table.uri)
+        unchanged = UnchangedInputs(resolved, self._tables, store, was_used=stored_work.was_used)
+        return replace(plan, compared=unchanged.compared(plan, statuses))
+
+    def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition, *, compares: bool = False) -> Forecast:
         """Return the plan that a backfill without options would have for the given state of the table.
+
+        Args:
+            table: The state of the table.
+            column: The column.
+            udf: The function of the column.
+            compares: Whether to look for rows to compare, which walks through the table's history.
 
         Raises:
             LemanError: As `plan`.
@@ -233,7 +237,8 @@ class PlanMaker:
             resolved, stored_work = self.stored_work(resolved, statuses)
             plan = draft_plan(resolved, statuses, stored_work).plan
             if stored_work.was_used:
-                plan = self._with_earlier_values(resolved, plan, statuses, stored_work)
+                plan = self._migrated(resolved, plan, statuses, stored_work)
+                plan = self._compared(resolved, plan, statuses, stored_work) if compares else plan
         found, header = rows_found(plan), plan.header
         header = replace(header, rows_reused=header.rows_reused + found, rows_to_compute=header.rows_to_compute - found)
         return Forecast(header, found, rows_compared(plan))

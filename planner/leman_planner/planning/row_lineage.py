@@ -115,10 +115,6 @@ def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[
     return compared
 
 
-def _is_column_file(file: str) -> bool:
-    return keys.parse_column_file_name(file) is not None
-
-
 def migrated_rows(
     resolved: ResolvedRequest,
     plan: Plan,
@@ -187,7 +183,7 @@ class _OldFiles:
     def read_ahead(self, fragments: Iterable[Fragment]) -> None:
         """Read the predecessors of the inputs' files in some fragments, several at a time."""
         ids = self._input_ids
-        files = sorted({file for fragment in fragments for file in fragment.files_of(ids) if _is_column_file(file)})
+        files = sorted({file for fragment in fragments for file in fragment.files_of(ids) if not _is_foreign(file)})
         if len(files) > 1 and in_object_store(self._uri):  # a local file takes 20 µs, and in threads 100 µs
             with ThreadPoolExecutor(_READERS, thread_name_prefix="plan") as pool:
                 self._predecessors.update(zip(files, pool.map(self.predecessors, files), strict=True))
